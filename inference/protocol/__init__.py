@@ -1,0 +1,1 @@
+"""Wire types: msgspec structs, one file per boundary. Imports neither torch nor Django."""

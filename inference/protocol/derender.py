@@ -1,0 +1,81 @@
+"""The wire of `/derender`: whole answers, one streaming call per generate chunk, and the state that the client carries between calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from inference.protocol.chat import ChatChunk, ChatCompletionRequest
+from inference.protocol.completions import CompletionChunk, CompletionRequest
+from inference.protocol.generate import GenerateChunk, GenerateResponse, TokenId
+
+NonNegative = Annotated[int, Meta(ge=0)]
+MAX_PREV_TOKENS = 1024
+MAX_CONTEXT_IDS = 4
+
+
+class StreamState(Struct, kw_only=True):
+    """Opaque to clients, one per choice. A malformed one is the client's error: nothing in it is looked up or trusted."""
+
+    prev_tokens: Annotated[list[str], Meta(max_length=MAX_PREV_TOKENS)] = []
+    prefix_offset: NonNegative = 0
+    read_offset: NonNegative = 0
+    role_sent: bool = False
+    logprob_context_token_ids: Annotated[list[int], Meta(max_length=MAX_CONTEXT_IDS)] = []
+    logprob_text_offset: NonNegative = 0
+    output_token_ids: list[int] = []
+    output_chunk_lens: list[Annotated[int, Meta(gt=0)]] = []
+    tools_streamed: bool = False
+    last_tool_call_ids: list[str] = []
+
+
+class DerenderChatRequest(Struct, kw_only=True):
+    generate_response: GenerateResponse
+    model: str | None = None
+    prompt_tokens: NonNegative | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    chat_request: ChatCompletionRequest | None = None
+    stream: Literal[False] | None = None
+
+
+class DerenderChatStreamRequest(Struct, kw_only=True):
+    stream: bool
+    generate_chunk: GenerateChunk
+    stream_state: StreamState | None = None
+    model: str | None = None
+    prompt_tokens: NonNegative | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    chat_request: ChatCompletionRequest | None = None
+
+
+class DerenderCompletionRequest(Struct, kw_only=True):
+    generate_responses: Annotated[list[GenerateResponse], Meta(min_length=1)]
+    model: str | None = None
+    prompt_tokens: list[NonNegative] | None = None
+    prompt_token_ids: list[list[TokenId] | None] | None = None
+    completion_request: CompletionRequest | None = None
+    stream: Literal[False] | None = None
+
+
+class DerenderCompletionStreamRequest(Struct, kw_only=True):
+    stream: bool
+    generate_chunk: GenerateChunk
+    stream_state: StreamState | None = None
+    model: str | None = None
+    prompt_tokens: NonNegative | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    completion_request: CompletionRequest | None = None
+
+
+class DerenderedChatChunk(Struct, kw_only=True):
+    chunk: ChatChunk
+    stream_state: StreamState
+
+
+class DerenderedCompletionChunk(Struct, kw_only=True):
+    chunk: CompletionChunk
+    stream_state: StreamState
+
+
+DerenderedChunk = DerenderedChatChunk | DerenderedCompletionChunk | dict[str, Any]

@@ -1,0 +1,218 @@
+"""THE override rule. One function merges defaults, and nothing else in the code base does.
+
+    effective = the first that is set of:
+        request > key > tenant for this model > tenant > model > server > built in
+
+A field of a request has a value, or it has none: absent and null are one thing (None), while false, 0, "", [] and {} are values.
+A tenant may go beyond defaults with a policy on a field:
+
+* enforced: its value beats the request's, silently or by refusing a request that disagrees;
+* range: a value outside [low, high] is clamped or refused;
+* forbidden: a request may not set the field.
+
+Among layers that enforce the same field the outermost wins (tenant over key): whoever may only change a key cannot loosen what
+binds its tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from inference.errors import BadRequest
+
+FLAGS: Mapping[str, bool] = MappingProxyType({
+    "return_tokens_as_token_ids": False,
+    "include_reasoning": True,
+    "skip_special_tokens": True,
+    "include_stop_str_in_output": False,
+    "return_token_ids": False,
+    "parallel_tool_calls": True,
+    "stream_options.include_usage": False,
+    "spaces_between_special_tokens": True,
+    "add_generation_prompt": True,
+})
+VALUES: Mapping[str, Any] = MappingProxyType({
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "max_tokens": None,  # what is left of the context; completions: 16
+    "seed": None,
+    "stop": (),
+})
+BUILT_IN: Mapping[str, Any] = MappingProxyType({**FLAGS, **VALUES})
+TEMPLATE_KWARGS = "chat_template_kwargs"
+RANGED = ("max_tokens", "n", "top_logprobs")
+
+Source = Literal["request", "key", "tenant_model", "tenant", "model", "server", "builtin"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a layer says of one field beyond its default. `reject` refuses a request that disagrees, instead of overruling it."""
+
+    kind: Literal["enforced", "range", "forbidden"]
+    reject: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Defaults from one place. `values` holds only what is set there; `chat_template_kwargs` is a nested object of leaves."""
+
+    source: Source
+    values: Mapping[str, Any]
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What applies, and per field the layer that it came from. Template kwargs are sourced leaf by leaf, under dotted names."""
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, Source]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def explain(self) -> dict[str, dict[str, Any]]:
+        """{field: {value, source}}, as `/v1/defaults` and `x-tokenry-effective` show it."""
+        leaves = {f"{TEMPLATE_KWARGS}.{path}": value for path, value in flatten(self.values[TEMPLATE_KWARGS])}
+        shown = {name: value for name, value in self.values.items() if name != TEMPLATE_KWARGS} | leaves
+        return {name: {"value": value, "source": self.sources[name]} for name, value in shown.items()}
+
+    def differing(self) -> dict[str, dict[str, Any]]:
+        """Only what is not as built in; what the ledger keeps."""
+        return {name: shown for name, shown in self.explain().items() if shown["source"] != "builtin"}
+
+
+def resolve(request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any] = BUILT_IN) -> Effective:
+    """The effective value and source of every field that can be defaulted, and of every ranged field that the request sets.
+
+    Args:
+        request: the fields that the request sets, by dotted name; a None counts as not set.
+        layers: from the innermost (key) to the outermost (server).
+        built_in: what applies when nobody says anything.
+
+    Raises:
+        BadRequest: a policy refuses the request; `param` names the field.
+    """
+    request = {name: value for name, value in request.items() if value is not None}
+    refuse_forbidden(request, layers)
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    for name in dict.fromkeys((*built_in, *(ranged for ranged in RANGED if ranged in request))):
+        values[name], sources[name] = settle(name, request, layers, built_in)
+    values[TEMPLATE_KWARGS], leaf_sources = merge_leaves(request, layers)
+    return Effective(values, {**sources, **leaf_sources})
+
+
+def settle(name: str, request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]) -> tuple[Any, Source]:
+    """One field: an enforced value, else the first that is set, held within its range."""
+    if enforcing := enforcing_layer(name, layers):
+        value = enforcing.values[name]
+        if enforcing.policies[name].reject and name in request and request[name] != value:
+            raise BadRequest(f"{name} is set to {value!r} for this tenant and cannot be overridden.", name)
+        return value, enforcing.source
+    value, source = first_set(name, request, layers, built_in)
+    return held_in_range(name, value, source, layers)
+
+
+def first_set(name: str, request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]) -> tuple[Any, Source]:
+    if name in request:
+        return request[name], "request"
+    for layer in layers:
+        value = layer.values.get(name)
+        if value is not None:
+            return value, layer.source
+    return built_in.get(name), "builtin"
+
+
+def enforcing_layer(name: str, layers: Sequence[Layer]) -> Layer | None:
+    """The outermost layer that enforces a value of its own for the field."""
+    for layer in reversed(layers):
+        policy = layer.policies.get(name)
+        if policy and policy.kind == "enforced" and layer.values.get(name) is not None:
+            return layer
+    return None
+
+
+def held_in_range(name: str, value: Any, source: Source, layers: Sequence[Layer]) -> tuple[Any, Source]:
+    """The value, clamped into every layer's range for it; a request outside of a rejecting one is refused. None has no bounds but `high`."""
+    for layer in layers:
+        policy = layer.policies.get(name)
+        if policy is None or policy.kind != "range":
+            continue
+        held = clamp(value, policy)
+        if held == value:
+            continue
+        if policy.reject and source == "request":
+            raise BadRequest(f"{name} must be {bounds(policy)} for this tenant, got {value!r}.", name)
+        value, source = held, layer.source
+    return value, source
+
+
+def clamp(value: Any, policy: Policy) -> Any:
+    """None stands for "as much as fits", so an upper bound takes its place."""
+    if value is None:
+        return value if policy.high is None else int(policy.high)
+    if policy.low is not None and value < policy.low:
+        return type(value)(policy.low)
+    if policy.high is not None and value > policy.high:
+        return type(value)(policy.high)
+    return value
+
+
+def bounds(policy: Policy) -> str:
+    low, high = (None if bound is None else f"{bound:g}" for bound in (policy.low, policy.high))
+    if low is not None and high is not None:
+        return f"between {low} and {high}"
+    return f"at least {low}" if low is not None else f"at most {high}"
+
+
+def refuse_forbidden(request: Mapping[str, Any], layers: Sequence[Layer]) -> None:
+    for layer in layers:
+        for name, policy in layer.policies.items():
+            if policy.kind == "forbidden" and name in request:
+                raise BadRequest(f"{name} may not be set by requests of this tenant.", name)
+
+
+def merge_leaves(request: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Source]]:
+    """chat_template_kwargs of all layers, outermost first, so that the innermost leaf stays. Lists are leaves: they replace."""
+    merged: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    for layer in (*reversed(layers), Layer("request", request)):
+        kwargs = layer.values.get(TEMPLATE_KWARGS)
+        if kwargs is not None:
+            overlay(merged, kwargs)
+            sources |= {f"{TEMPLATE_KWARGS}.{path}": layer.source for path, _ in flatten(kwargs)}
+    present = {f"{TEMPLATE_KWARGS}.{path}" for path, _ in flatten(merged)}
+    return merged, {name: source for name, source in sources.items() if name in present}
+
+
+def overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay `over` on `base` in place, leaf by leaf; a null leaf inherits. `base` never shares an object with a layer."""
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            if not isinstance(base.get(key), dict):
+                base[key] = {}
+            overlay(base[key], value)
+        elif value is not None:
+            base[key] = value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf that is set; an empty object is a leaf of its own."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{path}.")
+        elif value is not None:
+            yield path, value
