@@ -1,0 +1,164 @@
+"""Writes: keyword-only, atomic, and whole. Models check themselves on save (ValidationError); these add what spans rows."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, cast
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.password_validation import validate_password
+from django.db import transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from inference.errors import Unauthorized
+from inference.resolve import TEMPLATE_KWARGS, overlay
+from tenants import demo, keys
+from tenants.callers import authenticate
+from tenants.defaults import COLUMNS, check
+from tenants.models import Defaults, Key, Member, Policy, Role, Tenant
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def atomic(write: Callable[P, T]) -> Callable[P, T]:
+    """All of it or nothing. Django's own decorator, with the signature kept for the type checker."""
+    return cast(Callable[P, T], transaction.atomic(write))
+
+
+@atomic
+def create_tenant(*, name: str, slug: str = "", values: Mapping[str, Any] | None = None) -> Tenant:
+    """`values` are the tenant's defaults for every model, by the request's field names."""
+    tenant = Tenant(name=name, slug=slug or slugify(name, allow_unicode=True))
+    tenant.save()
+    if values:
+        set_defaults(tenant=tenant, values=values)
+    return tenant
+
+
+@atomic
+def create_key(
+    *,
+    tenant: Tenant,
+    name: str,
+    scopes: Iterable[str] = keys.DEFAULT_SCOPES,
+    allowed_models: Sequence[str] | None = None,
+    expires_at: datetime | None = None,
+    created_by: Member | None = None,
+) -> tuple[Key, str]:
+    """The key and its text, which is not kept anywhere."""
+    key = Key(tenant=tenant, name=name, scopes=list(scopes), expires_at=expires_at, created_by=created_by)
+    key.allowed_models = None if allowed_models is None else list(allowed_models)
+    return key, issue(key=key)
+
+
+def issue(*, key: Key) -> str:
+    """Give a new key its secret and save it. Returns the key's text."""
+    secret = keys.mint()
+    key.public_id = secret.public_id
+    key.last_four = secret.last_four
+    key.pepper_version = keys.newest(settings.KEY_PEPPERS)
+    key.digest = keys.digest(secret.value, settings.KEY_PEPPERS, key.pepper_version)
+    key.save()
+    return secret.text
+
+
+def revoke_key(*, key: Key) -> None:
+    """For good. A second revocation keeps the time of the first."""
+    if key.revoked_at is None:
+        key.revoked_at = timezone.now()
+        key.save(update_fields=["revoked_at"])
+
+
+@atomic
+def set_defaults(*, tenant: Tenant, values: Mapping[str, Any], model: str = "", key: Key | None = None) -> Defaults:
+    """Set the named fields of one layer and leave the others. None inherits again; chat_template_kwargs are laid leaf on leaf.
+
+    Raises:
+        BadRequest: no such field, or a value that it does not take.
+    """
+    row = Defaults.objects.filter(tenant=tenant, model=model, key=key).first() or Defaults(tenant=tenant, model=model, key=key)
+    for name, value in values.items():
+        if value is not None or name not in COLUMNS:
+            check(name, value)
+        if name == TEMPLATE_KWARGS and value is not None:
+            value = merged(row.chat_template_kwargs, value)
+        setattr(row, COLUMNS[name], value)
+    row.save()
+    return row
+
+
+def merged(base: dict[str, Any] | None, over: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    overlay(tree, {} if base is None else base)
+    overlay(tree, over)
+    return tree
+
+
+@atomic
+def set_policy(
+    *, defaults: Defaults, field: str, kind: str, reject: bool = False, low: int | None = None, high: int | None = None
+) -> Policy:
+    policy = Policy.objects.filter(defaults=defaults, field=field).first() or Policy(defaults=defaults, field=field)
+    policy.kind, policy.reject, policy.low, policy.high = kind, reject, low, high
+    policy.save()
+    return policy
+
+
+@atomic
+def add_member(*, tenant: Tenant, username: str, password: str, role: str = Role.DEVELOPER, email: str = "") -> Member:
+    """A new user with a place in the tenant. The user may log in to the admin, where the role says what it may see and do."""
+    users = get_user_model()
+    user = users(username=username, email=email, is_staff=True)
+    validate_password(password, user)
+    user.set_password(password)
+    user.full_clean()
+    user.save()
+    return place_member(tenant=tenant, user=user, role=role)
+
+
+def place_member(*, tenant: Tenant, user: Any, role: str) -> Member:
+    """A place in the tenant for a user who exists."""
+    member = Member(tenant=tenant, user=user, role=role)
+    member.save()
+    return member
+
+
+def ensure_demo() -> demo.Demo:
+    """Make the demo tenant, for a first try without set-up, where there is none of that name; else tell what was kept of it."""
+    if not Tenant.objects.filter(slug=demo.TENANT).exists():
+        return make_demo()
+    kept = demo.read(settings.TOKENRY_HOME)
+    admin = get_user_model().objects.filter(username=kept.username).first()
+    if kept.password is not None and not (admin and admin.check_password(kept.password)):
+        kept = replace(kept, password=None)
+    return kept if works(kept.key) else replace(kept, key=None)
+
+
+@atomic
+def make_demo() -> demo.Demo:
+    """One tenant with one key, owned by the superuser `admin`; one who was there before keeps the password."""
+    tenant = create_tenant(name=demo.TENANT)
+    _, key = create_key(tenant=tenant, name="first key")
+    users, password = get_user_model().objects, None
+    admin = users.filter(username=demo.USERNAME).first()
+    if admin is None:
+        password = secrets.token_urlsafe(12)
+        admin = users.create_superuser(demo.USERNAME, "", password)
+    place_member(tenant=tenant, user=admin, role=Role.OWNER)
+    made = demo.Demo(key=key, password=password)
+    demo.write(settings.TOKENRY_HOME, made)
+    return made
+
+
+def works(key: str | None) -> bool:
+    try:
+        authenticate(key)
+    except Unauthorized:
+        return False
+    return True
