@@ -34,18 +34,18 @@ def is_model(folder: Path) -> bool:
 
 
 def find_model(name_or_path: str) -> Path:
-    """The folder of a model: a path to one, or the name of one that was pulled.
+    """The folder of a model: a path to one (or to a tokenizer alone), or the name of one that was pulled.
 
     Raises:
         ModelMissing: neither is there.
     """
     path = Path(name_or_path).expanduser()
-    if is_model(path):
+    if is_model(path) or (path / "tokenizer.json").is_file():
         return path.resolve()
     if NAME.fullmatch(name_or_path) and is_model(model_folder(name_or_path)):
         return model_folder(name_or_path)
     if path.is_dir():
-        raise ModelMissing(f"The folder {path} is no model: it has no config.json.")
+        raise ModelMissing(f"The folder {path} is no model: it has neither config.json nor tokenizer.json.")
     raise ModelMissing(
         f"There is no model {name_or_path!r}, neither as a folder nor in {home() / 'models'}. "
         f"Get it with: python manage.py pull_model {name_or_path}"
