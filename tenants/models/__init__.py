@@ -3,5 +3,6 @@
 from tenants.models.defaults import Defaults, Policy
 from tenants.models.key import Key
 from tenants.models.tenant import Member, Role, Tenant
+from tenants.models.ticket import Ticket
 
-__all__ = ["Defaults", "Key", "Member", "Policy", "Role", "Tenant"]
+__all__ = ["Defaults", "Key", "Member", "Policy", "Role", "Tenant", "Ticket"]

@@ -1,0 +1,47 @@
+"""What the DRF views of the API share: the caller at the door, the request's id, and headers on every answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tenants.authentication import caller
+from tenants.caller import Caller
+from tokenry.guard import token_of
+from tokenry.request_id import clean_id
+
+
+class TenantView(APIView):
+    """A view for tenants' keys. `self.caller` is settled before the handler runs; `scope` names what the key must be good for."""
+
+    scope: ClassVar[str] = "inference"
+    caller: Caller
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        self.caller = caller(token_of(request.headers.get("Authorization")))
+        self.caller.require(self.scope)
+        super().initial(request, *args, **kwargs)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        begun = time.perf_counter()
+        self.request_id = clean_id(request.headers.get("X-Request-Id"))
+        response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Request-Id"] = self.request_id
+        response.headers["X-Tokenry-Overhead-Ms"] = f"{(time.perf_counter() - begun) * 1000:.2f}"
+        return response
+
+    @property
+    def given_id(self) -> str | None:
+        """The caller's own request id, where a header gave one."""
+        return self.request_id if "X-Request-Id" in self.request.headers else None
+
+
+def answer(payload: Any, status: int = 200) -> Response:
+    return Response(payload, status=status)

@@ -1,0 +1,26 @@
+"""`POST /v1/tickets`: a browser's ticket for one WebSocket, good once and for a minute."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from inference.protocol.codec import decode
+from tenants import tickets
+from tokenry.api.base import TenantView, answer
+from tokenry.application import platform_state
+
+
+class TicketRequest(Struct, kw_only=True):
+    model: str | None = None
+
+
+class TicketsView(TenantView):
+    def post(self, request: Request) -> Response:
+        wanted = decode(TicketRequest, request.data)
+        name = "" if wanted.model is None else wanted.model
+        if name:
+            platform_state().fleet.model(name, self.caller.models)
+        ticket = tickets.sell(caller=self.caller, model=name)
+        return answer({"object": "ticket", "ticket": ticket, "model": wanted.model, "expires_in": int(tickets.LIFETIME.total_seconds())})

@@ -1,0 +1,63 @@
+"""A node's stream chunks: decoded with their logprobs typed, and merged when several came at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, GenerateLogprobs
+
+
+class TokensChoice(GenerateChunkChoice, kw_only=True):
+    """In tokens mode logprobs have one shape; knowing it, the decoder is spared a tree of dictionaries."""
+
+    logprobs: GenerateLogprobs | None = None
+
+
+class TokensChunk(GenerateChunk, kw_only=True):
+    choices: list[TokensChoice]  # type: ignore[assignment]
+
+
+decode_chunk = msgspec.json.Decoder(TokensChunk).decode
+
+
+def merge(chunks: Sequence[GenerateChunk]) -> Iterator[GenerateChunk]:
+    """The same news in as few chunks as order allows: one per choice, each ended by its finish. What carries no choice stays alone."""
+    if len(chunks) < 2:
+        yield from chunks
+        return
+    pending: dict[int, GenerateChunk] = {}
+    for chunk in chunks:
+        if len(chunk.choices) != 1:
+            yield from pending.values()
+            pending.clear()
+            yield chunk
+            continue
+        index = chunk.choices[0].index
+        earlier = pending.get(index)
+        if earlier is None:
+            pending[index] = chunk
+        else:
+            extend(earlier, chunk)
+    yield from pending.values()
+
+
+def extend(earlier: GenerateChunk, later: GenerateChunk) -> None:
+    """Append `later` to `earlier`, in place; both hold one choice of one index."""
+    into, new = earlier.choices[0], later.choices[0]
+    into.token_ids = [*(into.token_ids or ()), *(new.token_ids or ())]
+    into.logprobs = joined(into.logprobs, new.logprobs)
+    into.finish_reason, into.stop_reason = new.finish_reason, new.stop_reason
+    into.weight_versions = new.weight_versions
+    earlier.usage = later.usage
+    for name in ("prompt_token_ids", "prompt_logprobs", "metrics"):
+        if getattr(earlier, name) is UNSET:
+            setattr(earlier, name, getattr(later, name))
+
+
+def joined(first: GenerateLogprobs | None, second: GenerateLogprobs | None) -> GenerateLogprobs | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return GenerateLogprobs(content=[*(first.content or ()), *(second.content or ())])

@@ -1,0 +1,249 @@
+"""The life of a completion: resolve, render, generate, derender. One path for JSON, SSE and WebSocket.
+
+Authentication comes before (tokenry.auth), framing after (tokenry.consumers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+
+from inference.derender import Answer, ChatAnswer, CompletionAnswer
+from inference.errors import Unavailable
+from inference.model import ServedModel
+from inference.protocol.chat import ChatCompletionRequest
+from inference.protocol.codec import decode
+from inference.protocol.completions import CompletionRequest
+from inference.protocol.generate import GenerateChunk, GenerateRequest
+from inference.render import (
+    COMPLETION_BUILT_IN,
+    Rendered,
+    chat_settings,
+    completion_settings,
+    render_chat,
+    render_completion,
+)
+from inference.resolve import BUILT_IN, Effective, resolve
+from inference.sampling import for_node
+from tenants.caller import Caller
+from tokenry.fleet.node import Node, NodeStream
+from tokenry.fleet.registry import Fleet
+
+THREAD_FROM_BYTES = 32 * 1024  # larger bodies are rendered in a thread, so that a long prompt holds up nobody else
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What chat and completions do differently."""
+
+    prefix: str
+    shape: type[Any]
+    settings: Callable[[Any], dict[str, Any]]
+    built_in: Mapping[str, Any]
+    render: Callable[[Any, Effective, ServedModel, str], list[Rendered]]
+    answer: Callable[..., Answer]
+
+
+CHAT = Endpoint(
+    "chatcmpl-", ChatCompletionRequest, chat_settings, BUILT_IN, lambda *given: [render_chat(*given)],
+    lambda request, effective, model, rendered, **more: ChatAnswer(request, effective, model, rendered[0], **more))
+COMPLETIONS = Endpoint("cmpl-", CompletionRequest, completion_settings, COMPLETION_BUILT_IN, render_completion, CompletionAnswer)
+
+
+@dataclass
+class Completion:
+    """One request on its way: what was asked, what applies, what goes to the node, and what builds the answer."""
+
+    caller: Caller
+    fleet: Fleet
+    model: ServedModel
+    request: Any
+    effective: Effective
+    rendered: Sequence[Rendered]
+    answer: Answer
+    streams: list[NodeStream] = field(default_factory=list)
+    node_seconds: float = 0.0
+
+    @property
+    def streaming(self) -> bool:
+        return self.request.stream is True
+
+
+async def prepare(
+    endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: str | None, *, streaming: bool | None = None
+) -> Completion:
+    """A body, checked, resolved and rendered. `base` is the caller's request id, where a header gave one; `streaming`, where the
+    transport settles it, takes the place of the request's own `stream`.
+
+    Raises:
+        ApiError: the request is refused; nothing has been sent anywhere.
+    """
+    if len(body) > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(build, endpoint, caller, fleet, body, base, streaming)
+    return build(endpoint, caller, fleet, body, base, streaming)
+
+
+def build(endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: str | None, streaming: bool | None) -> Completion:
+    request = decode(endpoint.shape, body)
+    if streaming is not None:
+        request.stream = streaming
+    model = fleet.model(request.model, caller.models)
+    effective = effective_for(endpoint, caller, model, request)
+    request_id = endpoint.prefix + request_base(base, request.request_id)
+    rendered = endpoint.render(request, effective, model, request_id)
+    answer = endpoint.answer(request, effective, model, rendered, request_id=request_id, created=int(time.time()))
+    return Completion(caller, fleet, model, request, effective, rendered, answer)
+
+
+def effective_for(endpoint: Endpoint, caller: Caller, model: ServedModel, request: Any) -> Effective:
+    """The override rule, over the tenant's layers and then the model's and the server's."""
+    layers = (*caller.layers(model.names[0]), *model.layers)
+    return resolve(endpoint.settings(request), layers, endpoint.built_in)
+
+
+async def stream(completion: Completion) -> AsyncIterator[list[Any]]:
+    """The chunks of the answer, in lists of what became ready together. `open_streams` comes first.
+
+    Leaving the iteration early, in whatever way, frees the node's slots.
+    """
+    answer = completion.answer
+    try:
+        yield answer.start()
+        async for prompt, chunk in generate(completion):
+            yield answer.feed(prompt, chunk)
+        yield answer.finish()
+    finally:
+        close_streams(completion)
+
+
+async def whole(completion: Completion) -> Any:
+    """The answer in one piece: the stream, fed and then assembled."""
+    async for _ in stream(completion):
+        pass
+    return completion.answer.whole()
+
+
+async def open_streams(completion: Completion) -> None:
+    """Post every prompt to a node. After this a node has accepted the request, and nothing of the answer has been sent.
+
+    Raises:
+        ApiError: a node refused it, or none can be reached.
+    """
+    begun = time.perf_counter()
+    try:
+        for rendered in completion.rendered:
+            request = scoped(for_node(rendered.generate, completion.model.tokenizer), completion.caller)
+            completion.streams.append(await open_stream(completion.fleet, completion.model, request, completion.caller))
+    except BaseException:
+        close_streams(completion)
+        raise
+    finally:
+        completion.node_seconds += time.perf_counter() - begun
+
+
+async def open_stream(fleet: Fleet, model: ServedModel, request: GenerateRequest, caller: Caller) -> NodeStream:
+    """On the least busy node; on the next one where a node turns out to be gone."""
+    headers = {"X-Tokenry-Tenant": caller.tenant_id, "X-Tokenry-Weight": f"{caller.weight:g}"}
+    nodes: list[Node] = fleet.candidates(model)
+    for node in nodes[:-1]:
+        with suppress(Unavailable):
+            return await node.generate(request, headers)
+    return await nodes[-1].generate(request, headers)
+
+
+def scoped(request: GenerateRequest, caller: Caller) -> GenerateRequest:
+    """The request as it may travel to a shared node: its id within the tenant, its cache apart from every other tenant's."""
+    request.request_id = scoped_id(caller, str(request.request_id))
+    request.cache_salt = cache_salt(caller, request.cache_salt)
+    return request
+
+
+def scoped_id(caller: Caller, request_id: str) -> str:
+    return f"{caller.tenant_id}.{request_id}"
+
+
+def cache_salt(caller: Caller, client_salt: str | None) -> str:
+    """base64(HMAC-SHA256(server secret, length-prefixed(tenant, client's salt))): a client's salt can only narrow what is shared."""
+    parts = (caller.tenant_id.encode(), b"" if client_salt is None else b"+" + client_salt.encode())
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    digest = hmac.digest(settings.SECRET_KEY.encode(), message, hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).decode()
+
+
+async def generate(completion: Completion) -> AsyncIterator[tuple[int, GenerateChunk]]:
+    """(prompt index, chunk) from all nodes at work for this request, until every choice has ended."""
+    if len(completion.streams) == 1:
+        async for chunk in until_finished(completion, 0):
+            yield 0, chunk
+        return
+    queue: asyncio.Queue[tuple[int, GenerateChunk] | BaseException | None] = asyncio.Queue(maxsize=len(completion.streams))
+    tasks = [asyncio.create_task(pump(completion, prompt, queue)) for prompt in range(len(completion.streams))]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pump(completion: Completion, prompt: int, queue: asyncio.Queue[Any]) -> None:
+    try:
+        async for chunk in until_finished(completion, prompt):
+            await queue.put((prompt, chunk))
+        await queue.put(None)
+    except Exception as exc:
+        await queue.put(exc)
+
+
+async def until_finished(completion: Completion, prompt: int) -> AsyncIterator[GenerateChunk]:
+    """The node's chunks of one prompt, up to the end of its last choice: a stop string may end it before the node would."""
+    stream = completion.streams[prompt]
+    n = completion.rendered[prompt].generate.sampling_params.n
+    running = 1 if n is None else n
+    chunks = aiter(stream)
+    try:
+        async for chunk in chunks:
+            yield chunk
+            running -= sum(choice.finish_reason is not None for choice in chunk.choices)
+            if running > 0 and completion.answer.finished(prompt):
+                break
+    finally:
+        completion.node_seconds += stream.waited
+        await chunks.aclose()  # type: ignore[attr-defined]
+
+
+def close_streams(completion: Completion) -> None:
+    for stream in completion.streams:
+        stream.close()
+    completion.streams.clear()
+
+
+def request_base(header: str | None, body: str | None) -> str:
+    """The readable part of a request's id: the header's, else the body's, else 16 hexadecimal digits."""
+    if header is not None:
+        return header
+    return body if body is not None else secrets.token_hex(8)
+
+
+def explained(effective: Effective) -> str:
+    """The value of `x-tokenry-effective`: one line of ASCII JSON."""
+    return json.dumps(effective.explain(), separators=(",", ":"))

@@ -1,0 +1,163 @@
+"""Settings of the Django project: one flat file, read from the environment, raising on what cannot be."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+
+def number(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number, got {text!r}.") from None
+
+
+def kept_secret(name: str, folder: Path) -> str:
+    """From the environment, else made once and kept in TOKENRY_HOME, readable by its owner alone."""
+    if value := os.environ.get(name):
+        return value
+    file = folder / f"{name.lower()}.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return file.read_text().strip()
+    except OSError as exc:
+        raise ImproperlyConfigured(f"{name} is not set, and it cannot be kept in {folder}: {exc}.") from None
+    value = secrets.token_urlsafe(48)
+    with os.fdopen(descriptor, "w") as out:
+        out.write(value)
+    return value
+
+
+def database() -> dict[str, Any]:
+    """PostgreSQL by DATABASE_URL, else one SQLite file. WAL and immediate transactions: without them concurrent writers fail as locked."""
+    url = os.environ.get("DATABASE_URL", "")
+    config: dict[str, Any] = dict(dj_database_url.parse(url or f"sqlite:///{TOKENRY_HOME}/tokenry.sqlite3", conn_max_age=0))
+    if "sqlite" in config["ENGINE"]:
+        pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000; PRAGMA foreign_keys=ON;"
+        config["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": pragmas}
+    else:
+        config["OPTIONS"] = {**config.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": int(number("TOKENRY_DATABASE_POOL", 8))}}
+    return config
+
+
+TOKENRY_HOME = Path(os.environ.get("TOKENRY_HOME") or BASE_DIR / ".tokenry").resolve()
+SECRET_KEY = kept_secret("TOKENRY_SECRET_KEY", TOKENRY_HOME)
+KEY_PEPPERS: dict[int, bytes] = {1: SECRET_KEY.encode()}
+CALLER_CACHE_SECONDS = 0.5  # a revoked key is dead within a second on every process
+
+DEBUG = False
+ALLOWED_HOSTS = [host.strip() for host in os.environ.get("TOKENRY_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")]
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "tokenry",
+    "unfold",
+    "unfold.contrib.filters",
+    "unfold.contrib.forms",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "channels",
+    "tenants",
+]
+# The admin's and the pages' alone: the API runs on a handler without middleware (tokenry.asgi), which saves it 15 thread hops.
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "tokenry.urls"
+ASGI_APPLICATION = "tokenry.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DATABASES = {"default": database()}
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "/admin/login/"
+STATIC_URL = "/static/"
+STATIC_ROOT = TOKENRY_HOME / "static"
+WHITENOISE_USE_FINDERS = True  # served from the packages themselves: no collectstatic before the first start
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = os.environ.get("TOKENRY_HTTPS", "") == "1"
+CSRF_TRUSTED_ORIGINS = [origin for origin in os.environ.get("TOKENRY_TRUSTED_ORIGINS", "").split(",") if origin]
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_PARSER_CLASSES": ["tokenry.api.codec.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["tokenry.api.codec.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tokenry.api.codec.AnyAccept",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "tokenry.errors.drf_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Tokenry",
+    "DESCRIPTION": "A multi-tenant LLM API: OpenAI's endpoints, and render, generate and derender as three services.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+UNFOLD = {
+    "SITE_TITLE": "Tokenry",
+    "SITE_HEADER": "Tokenry",
+    "SITE_SYMBOL": "token",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+}
+
+MAX_BODY_BYTES = int(number("TOKENRY_MAX_BODY_BYTES", 16 * 1024 * 1024))
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES  # the guard refuses first, and in JSON
+MAX_FRAME_BYTES = int(number("TOKENRY_MAX_FRAME_BYTES", 4 * 1024 * 1024))
+MAX_SOCKET_STREAMS = int(number("TOKENRY_MAX_SOCKET_STREAMS", 64))
+SOCKET_IDLE_SECONDS = number("TOKENRY_SOCKET_IDLE_SECONDS", 600)
+SOCKET_MAX_SECONDS = number("TOKENRY_SOCKET_MAX_SECONDS", 4 * 3600)
+HEARTBEAT_SECONDS = number("TOKENRY_HEARTBEAT_SECONDS", 10)
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("TOKENRY_LOG_LEVEL", "WARNING")},
+    "loggers": {"tokenry": {"level": os.environ.get("TOKENRY_LOG_LEVEL", "INFO")}},
+}

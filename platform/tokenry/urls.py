@@ -1,0 +1,31 @@
+"""Plain Django's part of the public surface; the rest is in tokenry.asgi."""
+
+from __future__ import annotations
+
+from django.urls import path
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularAPIView
+
+from tenants.admin import site
+from tokenry.api import health
+from tokenry.api.defaults import DefaultsView
+from tokenry.api.models import ModelsView, ModelView
+from tokenry.api.tickets import TicketsView
+
+urlpatterns = [
+    path("v1/models", ModelsView.as_view()),
+    path("v1/models/<path:name>", ModelView.as_view()),
+    path("v1/defaults", DefaultsView.as_view()),
+    path("v1/tickets", TicketsView.as_view()),
+    path("healthz", health.healthz),
+    path("health", health.healthz),
+    path("readyz", health.readyz),
+    path("metrics", health.metrics),
+    path("schema", SpectacularAPIView.as_view()),
+    path("admin/", site.urls),
+    path("", RedirectView.as_view(url="/admin/")),
+]
+handler400 = "tokenry.errors.bad_request"
+handler403 = "tokenry.errors.permission_denied"
+handler404 = "tokenry.errors.page_not_found"
+handler500 = "tokenry.errors.server_error"
