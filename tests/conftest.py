@@ -21,15 +21,15 @@ DEFAULT_MODEL = "smollm2"
 
 @dataclass(frozen=True)
 class Scene:
-    """A platform, the node behind it (none of its own in role all), and two tenants: Alice has no defaults, Bob has some."""
+    """A platform, the node behind it, and two tenants: Alice has no defaults, Bob has some."""
 
     platform: Server
-    node: Server | None
+    node: Server
     alice: Tenant
     bob: Tenant
 
 
-def scene(platform: Server, node: Server | None) -> Scene:
+def scene(platform: Server, node: Server) -> Scene:
     return Scene(platform, node, platform.tenant("Alice"), platform.tenant("Bob", "return_tokens_as_token_ids=true"))
 
 
@@ -59,9 +59,14 @@ def model_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def real(world: World, model_folder: Path) -> Scene:
-    """The default model in role all, served as `smollm2` with 2048 tokens."""
-    flags = ("--model", str(model_folder), "--served-model-name", DEFAULT_MODEL, "--max-model-len", "2048")
-    return scene(world.serve("real", *flags, seconds=180), None)
+    """The default model, served as `smollm2` with 2048 tokens; one load for the whole session. The node knows no tokenizer."""
+    flags = model_flags(model_folder)
+    node = world.serve("real-node", "--role", "generate", "--tokens-only", *flags, seconds=180)
+    return scene(world.serve("real", "--role", "platform", "--node", node.url, *flags), node)
+
+
+def model_flags(model_folder: Path) -> tuple[str, ...]:
+    return ("--model", str(model_folder), "--served-model-name", DEFAULT_MODEL, "--max-model-len", "2048")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The folder platform/ must never become a package: it would shadow the standard library's `platform`, which torch, uuid and uvicorn import."""
+"""platform/ must never become a package: it would shadow the standard library's `platform`, which torch, uuid and uvicorn import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_everything_is_importable_from_anywhere(folder: Path) -> None:
 
 
 def test_platform_holds_only_tokenry() -> None:
-    held = {entry.name for entry in (ROOT / "platform").iterdir()} - {"__pycache__", "tokenry.egg-info"}
+    held = {entry.name for entry in (ROOT / "platform").iterdir()} - {"__pycache__"}
     assert held == {"tokenry"}
 
 
