@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.text import slugify
@@ -110,21 +111,29 @@ def set_policy(
     return policy
 
 
-@atomic
-def add_member(*, tenant: Tenant, username: str, password: str, role: str = Role.DEVELOPER, email: str = "") -> Member:
-    """A new user with a place in the tenant. The user may log in to the admin, where the role says what it may see and do."""
-    users = get_user_model()
-    user = users(username=username, email=email, is_staff=True)
-    validate_password(password, user)
+def new_user(*, username: str, password: str, email: str = "") -> Any:
+    """A user who may log in to the admin, checked and not saved yet. Raises ValidationError by field."""
+    user = get_user_model()(username=username, email=email, is_staff=True)
     user.set_password(password)
     user.full_clean()
-    user.save()
-    return place_member(tenant=tenant, user=user, role=role)
+    try:
+        validate_password(password, user)
+    except ValidationError as fault:
+        raise ValidationError({"password": fault.messages}) from None
+    return user
 
 
-def place_member(*, tenant: Tenant, user: Any, role: str) -> Member:
-    """A place in the tenant for a user who exists."""
-    member = Member(tenant=tenant, user=user, role=role)
+def add_member(*, tenant: Tenant, username: str, password: str, role: str = Role.DEVELOPER, email: str = "") -> Member:
+    """A new user with a place in the tenant, whose role says what it may see and do in the admin."""
+    return place(member=Member(tenant=tenant, user=new_user(username=username, password=password, email=email), role=role))
+
+
+@atomic
+def place(*, member: Member) -> Member:
+    """Save a new member, its user with it: without `is_staff` it could not log in."""
+    member.user.is_staff = True
+    member.user.save()
+    member.user_id = member.user.pk
     member.save()
     return member
 
@@ -150,7 +159,7 @@ def make_demo() -> demo.Demo:
     if admin is None:
         password = secrets.token_urlsafe(12)
         admin = users.create_superuser(demo.USERNAME, "", password)
-    place_member(tenant=tenant, user=admin, role=Role.OWNER)
+    place(member=Member(tenant=tenant, user=admin, role=Role.OWNER))
     made = demo.Demo(key=key, password=password)
     demo.write(settings.TOKENRY_HOME, made)
     return made

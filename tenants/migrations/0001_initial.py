@@ -2,11 +2,12 @@
 
 import django.db.models.deletion
 import django.utils.timezone
+from django.conf import settings
+from django.db import migrations, models
+
 import tenants.models.checked
 import tenants.models.key
 import tenants.models.tenant
-from django.conf import settings
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
@@ -103,7 +104,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='key',
             name='created_by',
-            field=models.ForeignKey(blank=True, editable=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='keys', to='tenants.member'),
+            field=models.ForeignKey(blank=True, editable=False, null=True, on_delete=django.db.models.deletion.RESTRICT, related_name='keys', to='tenants.member'),
         ),
         migrations.AddField(
             model_name='key',

@@ -36,9 +36,9 @@ class Key(Checked):
     )
     expires_at: datetime | None = models.DateTimeField(null=True, blank=True)
     revoked_at: datetime | None = models.DateTimeField(null=True, blank=True, editable=False)
-    # Protected: a member who leaves is switched off, which stops its keys, and what they used stays accounted for.
+    # Restricted: a member who leaves is switched off, which stops its keys, and what they used stays accounted for.
     created_by: Member | None = models.ForeignKey(
-        Member, null=True, blank=True, editable=False, on_delete=models.PROTECT, related_name="keys"
+        Member, null=True, blank=True, editable=False, on_delete=models.RESTRICT, related_name="keys"
     )
     created: datetime = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from tenants.models.checked import Checked, check_model_list
 
-
 TAKEN = {"unique": "There is a tenant of this name already."}
 
 
