@@ -3,7 +3,8 @@
 from tenants.admin.defaults import DefaultsAdmin
 from tenants.admin.key import KeyAdmin
 from tenants.admin.member import MemberAdmin
+from tenants.admin.site import site
 from tenants.admin.tenant import TenantAdmin
 from tenants.admin.user import UserAdmin
 
-__all__ = ["DefaultsAdmin", "KeyAdmin", "MemberAdmin", "TenantAdmin", "UserAdmin"]
+__all__ = ["DefaultsAdmin", "KeyAdmin", "MemberAdmin", "TenantAdmin", "UserAdmin", "site"]

@@ -13,6 +13,7 @@ from unfold.forms import PaginationInlineFormSet
 from inference.resolve import BUILT_IN, RANGED, TEMPLATE_KWARGS, flatten
 from tenants.admin.fields import InheritableJSONField, SuggestingInput, TriStateField
 from tenants.admin.scoped import TenantScopedAdmin
+from tenants.admin.site import site
 from tenants.defaults import COLUMNS, FLAG_COLUMNS, LEAF_PREFIX, NAMES, VALUE_COLUMNS
 from tenants.inheritance import inherited
 from tenants.models import Defaults, Policy
@@ -55,7 +56,7 @@ def policy_fields(row: Defaults | None) -> list[str]:
     return list(dict.fromkeys((*BUILT_IN, *RANGED, TEMPLATE_KWARGS, *(f"{LEAF_PREFIX}{path}" for path, _ in flatten(kwargs)))))
 
 
-@admin.register(Defaults)
+@admin.register(Defaults, site=site)
 class DefaultsAdmin(TenantScopedAdmin):
     """In two steps, as what a field inherits depends on whose defaults they are: first for whom, then the values."""
 

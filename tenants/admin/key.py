@@ -17,6 +17,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from tenants import keys, selectors, services
 from tenants.admin.fields import ModelListField
 from tenants.admin.scoped import MAKERS, TenantScopedAdmin
+from tenants.admin.site import site
 from tenants.models import Key
 
 FIELDS = ("tenant", "name", "scopes", "allowed_models", "expires_at")
@@ -53,7 +54,7 @@ class StateFilter(admin.SimpleListFilter):
         return queryset.filter(chosen.get(self.value(), Q()))
 
 
-@admin.register(Key)
+@admin.register(Key, site=site)
 class KeyAdmin(TenantScopedAdmin):
     """A key is shown once, in the answer to the form that made it, and kept nowhere.
 

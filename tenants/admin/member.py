@@ -11,6 +11,7 @@ from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminPasswordWidge
 
 from tenants import services
 from tenants.admin.scoped import Roles, TenantScopedAdmin, held_roles
+from tenants.admin.site import site
 from tenants.models import Member, Role, Tenant
 
 
@@ -67,7 +68,7 @@ class NewMemberForm(MemberForm):
         return cleaned
 
 
-@admin.register(Member)
+@admin.register(Member, site=site)
 class MemberAdmin(TenantScopedAdmin):
     form = MemberForm
     list_display = ("user", "tenant", "role", "active", "created")

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from tenants.admin.fields import ModelListField
 from tenants.admin.scoped import NOBODY, TenantScopedAdmin
+from tenants.admin.site import site
 from tenants.models import Tenant
 
 
@@ -22,7 +23,7 @@ class TenantForm(forms.ModelForm):
         fields = ("name", "slug", "active", "weight", "allowed_models")
 
 
-@admin.register(Tenant)
+@admin.register(Tenant, site=site)
 class TenantAdmin(TenantScopedAdmin):
     """Platform staff run the tenants; a tenant's people see their own."""
 

@@ -6,16 +6,15 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-admin.site.unregister(User)
-admin.site.unregister(Group)
+from tenants.admin.site import site
 
 
-@admin.register(User)
+@admin.register(User, site=site)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
