@@ -130,7 +130,7 @@ class GenerateChoice(Struct, kw_only=True):
     """A whole choice. `text` only in text mode, `message` only in derender mode; `logprobs` of the chat shape there."""
 
     index: int
-    finish_reason: str | None = None
+    finish_reason: str | None = "stop"
     stop_reason: str | int | None = None
     token_ids: list[int] | None = None
     routed_experts: Any = None
@@ -142,7 +142,7 @@ class GenerateChoice(Struct, kw_only=True):
 
 
 class GenerateResponse(Struct, kw_only=True):
-    request_id: str
+    request_id: str | None = None
     model: str | None = None
     created: int | None = None
     usage: Usage | None = None
@@ -173,7 +173,7 @@ class GenerateChunkChoice(Struct, kw_only=True):
 
 
 class GenerateChunk(Struct, kw_only=True):
-    request_id: str
+    request_id: str | None = None
     usage: Usage | None = None
     output_mode: str = "tokens"
     choices: list[GenerateChunkChoice]

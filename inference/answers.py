@@ -1,0 +1,176 @@
+"""Coupled answers: a node's token chunks go in, the endpoint's own chunks come out, or in the end the whole answer. One code path for both.
+
+    start() -> chunks before any token      feed(prompt, chunk) -> chunks      finish() -> the usage chunk      whole() -> the answer
+
+A request that does not stream gets no chunks, only `whole()`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from inference.choice import Choice, Ending
+from inference.detokenize import Detokenizer
+from inference.errors import InternalError
+from inference.logprobs import PromptLogprobs, entries_of, named_prompt_logprobs
+from inference.model import ServedModel
+from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, GenerateResponse, TokenLogprobs, Usage
+from inference.protocol.openai import OpenAIRequest
+from inference.rendered import Rendered
+from inference.resolve import Effective
+
+FINGERPRINT = "tokenry-1"  # the same on every process of a version: clients compare it to notice a change of back end
+
+
+@dataclass
+class Prompt:
+    """One prompt of a request with its choices, as far as they have come."""
+
+    rendered: Rendered
+    counters: list[Choice]
+    logprobs: PromptLogprobs | None = None
+
+    @property
+    def finished(self) -> bool:
+        return all(choice.finish_reason is not None for choice in self.counters)
+
+
+class Answer(ABC):
+    """Chat and completions differ in the shapes; what is counted, ended and dropped is the same."""
+
+    def __init__(
+        self,
+        request: OpenAIRequest,
+        effective: Effective,
+        model: ServedModel,
+        rendered: Sequence[Rendered],
+        *,
+        request_id: str,
+        created: int,
+    ) -> None:
+        self.id = request_id
+        self.created = created
+        self.model = model.answering_to(request.model)
+        self.streaming = request.stream is True
+        self.n: int = effective.values.get("n", 1)
+        self.return_ids: bool = effective["return_token_ids"]
+        self.include_usage: bool = self.streaming and effective["stream_options.include_usage"]
+        options = request.stream_options
+        self.continuous = self.include_usage and options is not None and options.continuous_usage_stats is True
+        self.tokenizer = model.tokenizer
+        self.prompts = [self._prompt(each, effective, ending(request, effective, model)) for each in rendered]
+        self.running = self.n * len(self.prompts)
+
+    @abstractmethod
+    def start(self) -> list[Any]:
+        """What a stream begins with, before any token."""
+
+    def feed(self, prompt: int, chunk: GenerateChunk) -> list[Any]:
+        """The chunks that a node's chunk of the `prompt`-th prompt makes.
+
+        Raises:
+            InternalError: the engine failed the request.
+        """
+        logprobs = chunk.prompt_logprobs
+        if logprobs is not UNSET and logprobs is not None:
+            self._take_prompt_logprobs(self.prompts[prompt], logprobs)
+        made = [self._take(prompt, part) for part in chunk.choices]
+        return [each for each in made if each is not None]
+
+    def finished(self, prompt: int) -> bool:
+        """Whether every choice of the prompt has ended, by a stop string too: the node may then be told to stop."""
+        return self.prompts[prompt].finished
+
+    def finish(self) -> list[Any]:
+        """The usage chunk, where it is asked for."""
+        return [self._usage_chunk()] if self.include_usage else []
+
+    @abstractmethod
+    def whole(self) -> Any:
+        """The answer in one piece; for a request that does not stream."""
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens delivered so far, over all prompts and choices."""
+        completion = sum(choice.count for prompt in self.prompts for choice in prompt.counters)
+        return self._usage(sum(len(prompt.rendered.token_ids) for prompt in self.prompts), completion)
+
+    def _take(self, prompt: int, part: GenerateChunkChoice) -> Any:
+        """One choice's news. What still comes after a choice has ended is neither shown nor counted."""
+        if part.finish_reason == "error" or not 0 <= part.index < self.n:
+            raise InternalError()
+        counter = self.prompts[prompt].counters[part.index]
+        if counter.finish_reason is not None:
+            return None
+        made = self._news(prompt, part)
+        if counter.finish_reason is not None:
+            self.running -= 1
+        if made is not None and self.running == 0 and not self.include_usage:
+            made.system_fingerprint = FINGERPRINT
+        return made
+
+    def _take_prompt_logprobs(self, prompt: Prompt, logprobs: PromptLogprobs) -> None:
+        prompt.logprobs = named_prompt_logprobs(logprobs, prompt.rendered.token_ids, self.tokenizer)
+
+    @abstractmethod
+    def _news(self, prompt: int, part: GenerateChunkChoice) -> Any:
+        """The chunk for one choice's news, or None if there is nothing to show."""
+
+    @abstractmethod
+    def _usage_chunk(self) -> Any: ...
+
+    def _prompt(self, rendered: Rendered, effective: Effective, ends: Ending) -> Prompt:
+        return Prompt(rendered, [self._choice(rendered, effective, ends) for _ in range(self.n)])
+
+    def _choice(self, rendered: Rendered, effective: Effective, ends: Ending) -> Choice:
+        detokenizer = Detokenizer(self.tokenizer, skip_special_tokens=skips_specials(rendered))
+        detokenizer.seed(rendered.token_ids)
+        return Choice(detokenizer, ends)
+
+    def _entries(self, part: GenerateChunkChoice, wanted: bool) -> list[TokenLogprobs] | None:
+        return entries_of(part.logprobs, "generate_chunk.choices.0.logprobs") if wanted else None
+
+    def _stream_usage(self) -> Usage:
+        usage = self.usage
+        return structs.replace(usage, prompt_tokens_details=UNSET, completion_tokens_details=UNSET)
+
+    @staticmethod
+    def _usage(prompt: int, completion: int) -> Usage:
+        return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+def skips_specials(rendered: Rendered) -> bool:
+    """As rendered: a parser may have asked to keep them, for its markers."""
+    skip = rendered.generate.sampling_params.skip_special_tokens
+    return True if skip is None else skip
+
+
+def ending(request: OpenAIRequest, effective: Effective, model: ServedModel) -> Ending:
+    return Ending(
+        stops=tuple(effective["stop"]),
+        eos_ids=frozenset() if request.ignore_eos else frozenset(model.eos_token_ids),
+        stop_ids=frozenset() if request.stop_token_ids is None else frozenset(request.stop_token_ids),
+        include=effective["include_stop_str_in_output"],
+        min_tokens=0 if request.min_tokens is None else request.min_tokens,
+    )
+
+
+def as_chunks(response: GenerateResponse) -> list[GenerateChunk]:
+    """A whole generate answer as the chunks that it might have come in; some nodes give prompt_logprobs only in a whole one."""
+    shared = UNSET if response.prompt_logprobs is None else response.prompt_logprobs
+    parts = [
+        GenerateChunkChoice(
+            index=choice.index,
+            token_ids=choice.token_ids,
+            logprobs=choice.logprobs,
+            finish_reason=choice.finish_reason,
+            stop_reason=choice.stop_reason,
+        )
+        for choice in response.choices
+    ]
+    return [GenerateChunk(request_id=response.request_id, choices=parts, prompt_logprobs=shared)]

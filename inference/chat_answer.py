@@ -1,0 +1,147 @@
+"""The coupled chat answer, streamed or whole. Which keys appear where follows vLLM's streams: what is unset is left out."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from inference.answers import FINGERPRINT, Answer
+from inference.chat_choice import ChatChoice, ChatNews, whole_logprobs, whole_message
+from inference.logprobs import TokenNamer
+from inference.model import ServedModel
+from inference.protocol.chat import (
+    ChatChoice as WholeChoice,
+)
+from inference.protocol.chat import (
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionRequest,
+    ChatDelta,
+)
+from inference.protocol.generate import GenerateChunkChoice, Usage
+from inference.rendered import Rendered
+from inference.resolve import Effective
+
+
+class ChatAnswer(Answer):
+    def __init__(
+        self,
+        request: ChatCompletionRequest,
+        effective: Effective,
+        model: ServedModel,
+        rendered: Rendered,
+        *,
+        request_id: str,
+        created: int,
+    ) -> None:
+        super().__init__(request, effective, model, [rendered], request_id=request_id, created=created)
+        self.rendered = rendered
+        self.wants_logprobs = request.logprobs is True or request.logprob_token_ids is not None
+        self.returns_text = request.return_prompt_text is True
+        as_ids, keep = effective["return_tokens_as_token_ids"], kept_candidates(request, effective)
+        self.choices = [
+            ChatChoice(counter, TokenNamer(self.tokenizer, as_ids=as_ids, keep=keep, coupled=True)) for counter in self.prompts[0].counters
+        ]
+        self.news: list[list[ChatNews]] = [[] for _ in self.choices]
+
+    def start(self) -> list[ChatChunk]:
+        """A role chunk per choice, then what is echoed."""
+        if not self.streaming:
+            return []
+        roles = [self._first_chunk(index, ChatDelta(role="assistant", content="")) for index in range(self.n)]
+        if roles:
+            roles[0].prompt_token_ids = self.rendered.token_ids if self.return_ids else None
+            roles[0].prompt_text = self.rendered.prompt_text if self.returns_text else None
+        echo = self.rendered.echo_text
+        echoes = [] if echo is None else [self._first_chunk(index, ChatDelta(content=echo)) for index in range(self.n)]
+        return roles + echoes
+
+    def whole(self) -> ChatCompletion:
+        return ChatCompletion(
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            choices=[self._whole_choice(index) for index in range(self.n)],
+            system_fingerprint=FINGERPRINT,
+            usage=self.usage,
+            prompt_logprobs=self.prompts[0].logprobs,
+            prompt_token_ids=self.rendered.token_ids if self.return_ids else None,
+            prompt_text=self.rendered.prompt_text if self.returns_text else None,
+        )
+
+    def _news(self, prompt: int, part: GenerateChunkChoice) -> ChatChunk | None:
+        ids = [] if part.token_ids is None else part.token_ids
+        entries = self._entries(part, self.wants_logprobs)
+        news = self.choices[part.index].feed(ids, entries, part.finish_reason, part.stop_reason)
+        if self.streaming:
+            return self._shown(part.index, news)
+        self.news[part.index].append(news)
+        return None
+
+    def _shown(self, index: int, news: ChatNews) -> ChatChunk | None:
+        """Nothing for news that show nothing: text held back, markup that a parser took."""
+        ids = news.token_ids if self.return_ids else None
+        silent = not news.content and news.reasoning is None and not news.tool_calls
+        if silent and news.finish_reason is None and news.logprobs is None and not ids:
+            return None
+        choice = ChatChunkChoice(
+            index=index, delta=delta_of(news), logprobs=news.logprobs, finish_reason=news.finish_reason, token_ids=ids
+        )
+        if news.finish_reason is not None:
+            choice.stop_reason = news.stop_reason
+        chunk = ChatChunk(id=self.id, created=self.created, model=self.model, choices=[choice])
+        if self.continuous:
+            chunk.usage = self._running_usage(self.choices[index].choice.count)
+        return chunk
+
+    def _first_chunk(self, index: int, delta: ChatDelta) -> ChatChunk:
+        chunk = ChatChunk(
+            id=self.id, created=self.created, model=self.model, choices=[ChatChunkChoice(index=index, delta=delta)],
+            prompt_token_ids=None, prompt_text=None,
+        )
+        if self.continuous:
+            chunk.usage = self._running_usage(0)
+        return chunk
+
+    def _usage_chunk(self) -> ChatChunk:
+        return ChatChunk(
+            id=self.id, created=self.created, model=self.model, choices=[], usage=self._stream_usage(), system_fingerprint=FINGERPRINT
+        )
+
+    def _running_usage(self, completion: int) -> Usage:
+        usage = self._usage(len(self.rendered.token_ids), completion)
+        usage.prompt_tokens_details = UNSET
+        return usage
+
+    def _whole_choice(self, index: int) -> WholeChoice:
+        news = self.news[index]
+        last = news[-1] if news else None
+        message = whole_message(news, empty_content=self.choices[index].forced_call)
+        if self.rendered.echo_text is not None:
+            message.content = self.rendered.echo_text + ("" if message.content is None else message.content)
+        return WholeChoice(
+            index=index,
+            message=message,
+            logprobs=whole_logprobs(news),
+            finish_reason=None if last is None else last.finish_reason,
+            stop_reason=None if last is None else last.stop_reason,
+            token_ids=[i for part in news for i in part.token_ids or ()] if self.return_ids else None,
+        )
+
+
+def delta_of(news: ChatNews) -> ChatDelta:
+    """Only what is set; a stream without a parser always sets the content."""
+    delta = ChatDelta()
+    if news.content is not None:
+        delta.content = news.content
+    if news.reasoning is not None:
+        delta.reasoning = news.reasoning
+    if news.tool_calls:
+        delta.tool_calls = news.tool_calls
+    return delta
+
+
+def kept_candidates(request: ChatCompletionRequest, effective: Effective) -> int | None:
+    """None for all: -1, or when the request says itself which (pipeline.md 8.5)."""
+    count: int = effective.values.get("top_logprobs", 0)
+    return None if count == -1 or request.logprob_token_ids is not None else count

@@ -1,0 +1,276 @@
+"""Render: a request in OpenAI's terms becomes a GenerateRequest. Template, tokenizer, sampling values; nothing is generated.
+
+`chat_settings` and `completion_settings` give the override rule what the request sets; everything below takes the effective values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from inference.errors import BadRequest, SchemaError
+from inference import chat_template
+from inference.messages import conversation, history_tool_calls
+from inference.model import ServedModel
+from inference.protocol.chat import ChatCompletionRequest
+from inference.protocol.completions import CompletionRequest
+from inference.protocol.generate import GenerateRequest, ParseContext, StreamOptions
+from inference.protocol.openai import OpenAIRequest
+from inference.rendered import Rendered as Rendered
+from inference.resolve import BUILT_IN, TEMPLATE_KWARGS, Effective
+from inference.sampling import given, stop_list, wire_params
+from inference.tokenizer import Tokenizer
+from inference.validate import check_chat, check_completion, effective_tool_choice
+
+COMPLETION_BUILT_IN: Mapping[str, Any] = MappingProxyType({**BUILT_IN, "max_tokens": 16})
+TEMPLATE_FIELDS = ("documents", "reasoning_effort")
+
+
+def chat_settings(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The fields that the request sets, by dotted name, as `resolve` takes them."""
+    found = settings(request)
+    if request.max_completion_tokens is not None:
+        found["max_tokens"] = request.max_completion_tokens
+    return found
+
+
+def completion_settings(request: CompletionRequest) -> dict[str, Any]:
+    """Echo without output is asked for by max_tokens 0; one token is generated for it, and not shown."""
+    found = settings(request)
+    if echo_only(request):
+        found["max_tokens"] = 1
+    return found
+
+
+def settings(request: OpenAIRequest) -> dict[str, Any]:
+    found = {name: value for name in request.__struct_fields__ if (value := getattr(request, name)) is not None}
+    if request.stop is not None:
+        found["stop"] = stop_list(request.stop)
+    options = found.pop("stream_options", None)
+    if options is not None:
+        found |= {f"stream_options.{name}": value for name, value in structs.asdict(options).items() if value is not None}
+    return found
+
+
+def echo_only(request: CompletionRequest) -> bool:
+    return request.echo is True and request.max_tokens == 0
+
+
+def render_chat(request: ChatCompletionRequest, effective: Effective, model: ServedModel, request_id: str) -> Rendered:
+    """`request_id` comes complete (`chatcmpl-...`).
+
+    Raises:
+        BadRequest, SchemaError: the request cannot be honoured; `param` names the field.
+    """
+    check_chat(request, effective, model)
+    messages = conversation(request.messages)
+    kwargs = template_kwargs(request, effective)
+    text = templated(request, messages, kwargs, model)
+    ids, offsets = tokenize(text, request, model, add_special_tokens=given(request.add_special_tokens, False))
+    prompt_logprobs = request.prompt_logprobs
+    if prompt_logprobs is None and request.echo and not request.stream:
+        prompt_logprobs = effective.values.get("top_logprobs", 0)
+    generate = GenerateRequest(
+        request_id=request_id,
+        token_ids=ids,
+        token_offsets=offsets,
+        sampling_params=wire_params(
+            request,
+            effective,
+            max_tokens=max_tokens(effective, len(ids), model),
+            logprobs=chat_logprobs(request, effective),
+            prompt_logprobs=prompt_logprobs,
+        ),
+        parse_context=parse_context(request, effective, kwargs),
+        reasoning_parser_kwargs=None if model.reasoning_parser is None else {TEMPLATE_KWARGS: kwargs},
+        **carried(request, effective),
+    )
+    return Rendered(generate, text, echo_of(messages) if request.echo else None)
+
+
+def render_completion(request: CompletionRequest, effective: Effective, model: ServedModel, request_id: str) -> list[Rendered]:
+    """One per prompt; several get the ids `<request_id>-0`, `-1`, ...
+
+    Raises:
+        BadRequest, SchemaError: the request cannot be honoured; `param` names the field.
+    """
+    check_completion(request, effective, model)
+    prompts = split_prompts(request.prompt)
+    ids = [request_id] if len(prompts) == 1 else [f"{request_id}-{i}" for i in range(len(prompts))]
+    return [render_prompt(prompt, own_id, request, effective, model) for prompt, own_id in zip(prompts, ids, strict=True)]
+
+
+def render_prompt(
+    prompt: str | list[int], request_id: str, request: CompletionRequest, effective: Effective, model: ServedModel
+) -> Rendered:
+    if isinstance(prompt, str):
+        ids, offsets = tokenize(prompt, request, model, add_special_tokens=given(request.add_special_tokens, True))
+    else:
+        ids, offsets = fitting(prompt, request, model), None
+    prompt_logprobs = request.prompt_logprobs
+    if prompt_logprobs is None and request.echo:
+        prompt_logprobs = request.logprobs
+    generate = GenerateRequest(
+        request_id=request_id,
+        token_ids=ids,
+        token_offsets=offsets,
+        sampling_params=wire_params(
+            request,
+            effective,
+            max_tokens=max_tokens(effective, len(ids), model),
+            logprobs=None if request.logprob_token_ids is not None else request.logprobs,
+            prompt_logprobs=prompt_logprobs,
+        ),
+        **carried(request, effective),
+    )
+    text = prompt if isinstance(prompt, str) and request.truncate_prompt_tokens is None else None
+    return Rendered(generate, text, prompt_echo(text, ids, model.tokenizer) if request.echo else None)
+
+
+def carried(request: OpenAIRequest, effective: Effective) -> dict[str, Any]:
+    """What is copied as it is."""
+    return {
+        "model": request.model,
+        "stream": given(request.stream, False),
+        "stream_options": stream_options(request, effective),
+        "cache_salt": request.cache_salt,
+        "priority": given(request.priority, 0),
+    }
+
+
+def stream_options(request: OpenAIRequest, effective: Effective) -> StreamOptions | None:
+    wanted = effective["stream_options.include_usage"]
+    if not request.stream or (request.stream_options is None and not wanted):
+        return None
+    continuous = None if request.stream_options is None else request.stream_options.continuous_usage_stats
+    return StreamOptions(include_usage=wanted, continuous_usage_stats=given(continuous, False))
+
+
+def template_kwargs(request: ChatCompletionRequest, effective: Effective) -> dict[str, Any]:
+    """What the template sees beside messages and tools, and what a parser may have to know of it."""
+    own = {name: value for name in TEMPLATE_FIELDS if (value := getattr(request, name)) is not None}
+    return {
+        **effective[TEMPLATE_KWARGS],
+        "add_generation_prompt": effective["add_generation_prompt"],
+        "continue_final_message": given(request.continue_final_message, False),
+        **own,
+    }
+
+
+def templated(request: ChatCompletionRequest, messages: list[dict[str, Any]], kwargs: dict[str, Any], model: ServedModel) -> str:
+    """The prompt's text, by the request's template where that is trusted, else the server's, else the tokenizer's."""
+    tokenizer = model.tokenizer
+    own = tokenizer.chat_template if request.tools is None else tokenizer.tool_chat_template
+    template = given(request.chat_template, given(model.chat_template, own))
+    if template is None:
+        raise BadRequest("This model has no chat template: use /v1/completions, or start the server with --chat-template.", "messages")
+    variables = {**tokenizer.special_tokens, "tools": request.tools, "documents": None, **kwargs, "messages": messages}
+    if request.continue_final_message:
+        return chat_template.render_open_ended(template, messages, variables)
+    return chat_template.render(template, variables)
+
+
+def tokenize(
+    text: str, request: OpenAIRequest, model: ServedModel, *, add_special_tokens: bool
+) -> tuple[list[int], list[list[int]] | None]:
+    """Ids, and offsets where they are asked for. A text that cannot fit is refused before it costs anything."""
+    tokenizer = model.tokenizer
+    if request.truncate_prompt_tokens is None and len(text) > model.max_model_len * tokenizer.longest_piece:
+        raise too_long(model)
+    if not request.return_token_offsets:
+        return fitting(tokenizer.encode(text, add_special_tokens=add_special_tokens), request, model), None
+    ids, offsets = tokenizer.encode_with_offsets(text, add_special_tokens=add_special_tokens)
+    kept = fitting(ids, request, model)
+    return kept, offsets[len(ids) - len(kept) :]
+
+
+def fitting(ids: list[int], request: OpenAIRequest, model: ServedModel) -> list[int]:
+    """The ids, cut to their last ones where the request says so; there must be some, and room for one more."""
+    room = model.max_model_len - 1
+    keep = request.truncate_prompt_tokens
+    if keep is not None:
+        ids = ids[-(room if keep == -1 else keep) :]
+    if not ids:
+        raise BadRequest("No token_ids rendered")
+    if len(ids) > room:
+        raise too_long(model)
+    return ids
+
+
+def too_long(model: ServedModel) -> BadRequest:
+    limit = model.max_model_len
+    return BadRequest(f"The prompt is too long: the context holds max_model_len={limit} tokens, with the output.", "input_tokens")
+
+
+def max_tokens(effective: Effective, prompt_tokens: int, model: ServedModel) -> int:
+    """Never more than fits; asking for more than could fit with any prompt is refused, a default may."""
+    left = model.max_model_len - prompt_tokens
+    wanted = effective["max_tokens"]
+    if wanted is None:
+        return left
+    if wanted > model.max_model_len and effective.sources["max_tokens"] == "request":
+        raise BadRequest(f"max_tokens={wanted} is greater than max_model_len={model.max_model_len}.", "max_tokens")
+    result: int = min(wanted, left)
+    return result
+
+
+def chat_logprobs(request: ChatCompletionRequest, effective: Effective) -> int | None:
+    """Null and 0 differ: 0 asks for the sampled token's own."""
+    if not request.logprobs or request.logprob_token_ids is not None:
+        return None
+    count: int = effective.values.get("top_logprobs", 0)
+    return count
+
+
+def parse_context(request: ChatCompletionRequest, effective: Effective, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Of the override only what the request itself says: whoever answers applies its own default (pipeline.md 6)."""
+    override = request.return_tokens_as_token_ids
+    context = ParseContext(
+        tools=request.tools,
+        tool_choice=effective_tool_choice(request),
+        parallel_tool_calls=effective["parallel_tool_calls"],
+        include_reasoning=effective["include_reasoning"],
+        chat_template_kwargs=kwargs,
+        history_tool_call_cnt=history_tool_calls(request.messages),
+        return_tokens_as_token_ids=UNSET if override is None else override,
+    )
+    return {name: value for name, value in structs.asdict(context).items() if value is not UNSET}
+
+
+def echo_of(messages: list[dict[str, Any]]) -> str | None:
+    """A chat echoes its last message, if that is the assistant's."""
+    last = messages[-1]
+    return last["content"] if last["role"] == "assistant" and isinstance(last.get("content"), str) else None
+
+
+def prompt_echo(text: str | None, ids: list[int], tokenizer: Tokenizer) -> str:
+    return tokenizer.decode(ids) if text is None else text
+
+
+def split_prompts(prompt: str | list[Any] | None) -> list[str | list[int]]:
+    """`prompt` is one text, one list of ids, or a list of either; each entry is a prompt of its own.
+
+    Raises:
+        BadRequest: there is none. SchemaError: entries of several kinds, or ids that are none.
+    """
+    if prompt is None or prompt == "":
+        raise BadRequest("prompt must be given and must not be empty.", "prompt")
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise BadRequest("At least one prompt is needed.", "prompt")
+    if all(isinstance(entry, str) for entry in prompt):
+        return prompt
+    if all(isinstance(entry, list) for entry in prompt):
+        return [checked_ids(entry, f"body.prompt.{i}") for i, entry in enumerate(prompt)]
+    return [checked_ids(prompt, "body.prompt")]
+
+
+def checked_ids(ids: list[Any], path: str) -> list[int]:
+    for i, entry in enumerate(ids):
+        if type(entry) is not int or entry < 0:
+            raise SchemaError(f"{path}.{i}: Expected a token id (int >= 0), or prompts all of one kind", f"{path}.{i}")
+    return ids

@@ -1,0 +1,145 @@
+"""A model's tokenizer, straight on the `tokenizers` library: importing transformers would import torch.
+
+Two views of a token that must not be confused: its *piece* is the vocabulary string ("Ġcapital", "▁Hello", "<0xC3>"), which decoders take
+in sequences; its *text* is what the token alone decodes to. A token that holds part of a character has no text of its own: U+FFFD.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import AddedToken, Encoding
+from tokenizers import Tokenizer as Backend
+
+from inference.errors import BadRequest
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+REPLACEMENT = "\ufffd"
+WORD_START = "▁"  # SentencePiece's mark of a leading space
+
+
+class TokenText(NamedTuple):
+    """What a token alone decodes to. `bytes` is None outside the vocabulary; `broken` when it holds part of a character."""
+
+    text: str
+    bytes: list[int] | None
+    broken: bool
+
+
+NO_TOKEN = TokenText("", None, False)
+
+
+class Tokenizer:
+    """Read-only after `load`, and safe to share between requests. Ids outside the vocabulary decode to nothing, they are no error."""
+
+    def __init__(self, path: Path, backend: Backend, config: dict[str, Any], templates: dict[str, str], fingerprint: str) -> None:
+        self.path = path
+        self.config = config
+        self.fingerprint = fingerprint
+        self.chat_template = templates.get("default")
+        self.tool_chat_template = templates.get("tool_use", self.chat_template)
+        self.special_tokens = named_tokens(config)
+        self._backend = backend
+        self._decoder = backend.decoder
+        top = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.pieces: list[str | None] = [backend.id_to_token(i) for i in range(top + 1)]
+        self.vocab_size = len(self.pieces)
+        self.longest_piece = max((len(piece) for piece in self.pieces if piece), default=1)
+        self.special_ids = frozenset(self._special_ids())
+        self.eos_token_id = self._id_of("eos_token")
+        self.bos_token_id = self._id_of("bos_token")
+        self._texts: dict[int, TokenText] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """From a folder with tokenizer.json, and tokenizer_config.json and a chat template where there are any.
+
+        Raises:
+            FileNotFoundError: no tokenizer.json.
+        """
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise FileNotFoundError(f"{folder} holds no tokenizer.json")
+        config = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+        templates = chat_templates(folder, config)
+        content = file.read_bytes()
+        digest = hashlib.sha256(content + json.dumps([config, templates], sort_keys=True).encode()).hexdigest()
+        return cls(folder, Backend.from_buffer(content), config, templates, digest[:16])
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._encode(text, add_special_tokens).ids
+
+    def encode_with_offsets(self, text: str, *, add_special_tokens: bool) -> tuple[list[int], list[list[int]]]:
+        """Ids, and per id its [start, end) in code points of `text`."""
+        encoding = self._encode(text, add_special_tokens)
+        return encoding.ids, [list(span) for span in encoding.offsets]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        hidden = self.special_ids if skip_special_tokens else frozenset()
+        return self.decode_pieces([piece for i in ids if i not in hidden and (piece := self.piece(i)) is not None])
+
+    def decode_pieces(self, pieces: list[str]) -> str:
+        text: str = " ".join(pieces) if self._decoder is None else self._decoder.decode(pieces)
+        return text
+
+    def piece(self, token_id: int) -> str | None:
+        """The vocabulary string, or None outside the vocabulary."""
+        return self.pieces[token_id] if 0 <= token_id < self.vocab_size else None
+
+    def text(self, token_id: int) -> TokenText:
+        """The text of one token, with the leading space that a decoder drops at the start of a sequence. Cached: there are only so many."""
+        known = self._texts.get(token_id)
+        if known is None:
+            known = self._texts[token_id] = self._text(token_id)
+        return known
+
+    def _text(self, token_id: int) -> TokenText:
+        piece = self.piece(token_id)
+        if piece is None:
+            return NO_TOKEN
+        text = self.decode_pieces([piece])
+        if piece.startswith(WORD_START) and self.decode_pieces(["a", piece]) == f"a {text}":
+            text = f" {text}"
+        return TokenText(text, list(text.encode("utf-8", "replace")), text.endswith(REPLACEMENT))
+
+    def _encode(self, text: str, add_special_tokens: bool) -> Encoding:
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens)
+        except (TypeError, UnicodeError):
+            raise BadRequest("The text is not valid Unicode: it holds half of a surrogate pair.") from None
+
+    def _id_of(self, name: str) -> int | None:
+        token = self.special_tokens.get(name)
+        found: int | None = None if token is None else self._backend.token_to_id(token)
+        return found
+
+    def _special_ids(self) -> list[int]:
+        """Tokens marked special in tokenizer.json, and those that the configuration names."""
+        added: dict[int, AddedToken] = self._backend.get_added_tokens_decoder()
+        marked = [i for i, token in added.items() if token.special]
+        named = [self._id_of(name) for name in NAMED_TOKENS]
+        return marked + [i for i in named if i is not None]
+
+
+def named_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """{"eos_token": "</s>", ...}: what chat templates may write. An entry is a string or an object with its content."""
+    contents = {name: config.get(name) for name in NAMED_TOKENS}
+    named = {name: token.get("content") if isinstance(token, dict) else token for name, token in contents.items()}
+    return {name: token for name, token in named.items() if isinstance(token, str)}
+
+
+def chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name; "default" is the one that is used. A file beside the configuration wins over the configuration's own entry."""
+    entry = config.get("chat_template")
+    named = {item["name"]: item["template"] for item in entry} if isinstance(entry, list) else {"default": entry} if entry else {}
+    file = folder / "chat_template.jinja"
+    return named | {"default": file.read_text()} if file.is_file() else named
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return loaded
