@@ -46,7 +46,7 @@ $(VENV)/%.stamp: %.txt requirements.txt
 	@exec 9>.venv.lock
 	if command -v flock >/dev/null; then flock 9; fi
 	if [ $@ -nt $< ] && [ $@ -nt requirements.txt ]; then exit 0; fi
-	if [ -z "$(PYTHON)" ]; then
+	if ! $(or $(PYTHON),false) -c '$(NEW_ENOUGH)' 2>/dev/null; then
 	    echo "Tokenry needs Python 3.11 or newer with its venv module (Debian and Ubuntu: apt install python3.11-venv)." >&2
 	    echo "If it has a name of its own, give it: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2
 	    exit 1
