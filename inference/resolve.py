@@ -10,18 +10,22 @@ A tenant may go beyond defaults with a policy on a field:
 * range: a value outside [low, high] is clamped or refused;
 * forbidden: a request may not set the field.
 
-Among layers that enforce the same field the outermost wins (tenant over key): whoever may only change a key cannot loosen what
-binds its tenant.
+Among layers that enforce the same field the outermost wins (tenant over key), and its value stays within the ranges of the layers
+around it: whoever may only change a key cannot loosen what binds its tenant.
+
+Each leaf of chat_template_kwargs is a field of its own, named by its path: `chat_template_kwargs.thinking.budget`. A policy on a
+path holds for every leaf below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from inference.errors import BadRequest
+from inference.leaves import below, flatten, nested, overlap, overlay
 
 FLAGS: Mapping[str, bool] = MappingProxyType({
     "return_tokens_as_token_ids": False,
@@ -84,8 +88,7 @@ class Effective:
 
     def explain(self) -> dict[str, dict[str, Any]]:
         """{field: {value, source}}, as `/v1/defaults` and `x-tokenry-effective` show it."""
-        leaves = {f"{TEMPLATE_KWARGS}.{path}": value for path, value in flatten(self.values[TEMPLATE_KWARGS])}
-        shown = {name: value for name, value in self.values.items() if name != TEMPLATE_KWARGS} | leaves
+        shown = {name: value for name, value in self.values.items() if name != TEMPLATE_KWARGS} | leaves(self.values)
         return {name: {"value": value, "source": self.sources[name]} for name, value in shown.items()}
 
     def differing(self) -> dict[str, dict[str, Any]]:
@@ -117,10 +120,11 @@ def resolve(request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mappi
 def settle(name: str, request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]) -> tuple[Any, Source]:
     """One field: an enforced value, else the first that is set, held within its range."""
     if enforcing := enforcing_layer(name, layers):
-        value = enforcing.values[name]
+        around = layers[layers.index(enforcing) + 1 :]
+        value, source = held_in_range(name, enforcing.values[name], enforcing.source, around)
         if enforcing.policies[name].reject and name in request and request[name] != value:
-            raise BadRequest(f"{name} is set to {value!r} for this tenant and cannot be overridden.", name)
-        return value, enforcing.source
+            raise overridden(name, value)
+        return value, source
     value, source = first_set(name, request, layers, built_in)
     return held_in_range(name, value, source, layers)
 
@@ -145,7 +149,7 @@ def enforcing_layer(name: str, layers: Sequence[Layer]) -> Layer | None:
 
 
 def held_in_range(name: str, value: Any, source: Source, layers: Sequence[Layer]) -> tuple[Any, Source]:
-    """The value, clamped into every layer's range for it; a request outside of a rejecting one is refused. None has no bounds but `high`."""
+    """The value, clamped into every layer's range for it; a request outside of a rejecting one is refused."""
     for layer in layers:
         policy = layer.policies.get(name)
         if policy is None or policy.kind != "range":
@@ -177,42 +181,52 @@ def bounds(policy: Policy) -> str:
     return f"at least {low}" if low is not None else f"at most {high}"
 
 
+def overridden(name: str, value: Any) -> BadRequest:
+    return BadRequest(f"{name} is set to {value!r} for this tenant and cannot be overridden.", name)
+
+
 def refuse_forbidden(request: Mapping[str, Any], layers: Sequence[Layer]) -> None:
-    for layer in layers:
-        for name, policy in layer.policies.items():
-            if policy.kind == "forbidden" and name in request:
-                raise BadRequest(f"{name} may not be set by requests of this tenant.", name)
+    forbidden = [name for layer in layers for name, policy in layer.policies.items() if policy.kind == "forbidden"]
+    for said in (*(name for name in request if name != TEMPLATE_KWARGS), *leaves(request)):
+        if any(overlap(said, name) for name in forbidden):
+            raise BadRequest(f"{said} may not be set by requests of this tenant.", said)
 
 
 def merge_leaves(request: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Source]]:
-    """chat_template_kwargs of all layers, outermost first, so that the innermost leaf stays. Lists are leaves: they replace."""
+    """chat_template_kwargs of all layers, outermost first, so that the innermost leaf stays; then the enforced ones over all.
+
+    Lists are leaves: they replace.
+    """
     merged: dict[str, Any] = {}
     sources: dict[str, Source] = {}
-    for layer in (*reversed(layers), Layer("request", request)):
+    for layer in (*reversed(layers), Layer("request", request), *enforced_leaves(request, layers)):
         kwargs = layer.values.get(TEMPLATE_KWARGS)
-        if kwargs is not None:
-            overlay(merged, kwargs)
-            sources |= {f"{TEMPLATE_KWARGS}.{path}": layer.source for path, _ in flatten(kwargs)}
-    present = {f"{TEMPLATE_KWARGS}.{path}" for path, _ in flatten(merged)}
+        overlay(merged, {} if kwargs is None else kwargs)
+        sources |= dict.fromkeys(leaves(layer.values), layer.source)
+    present = leaves({TEMPLATE_KWARGS: merged})
     return merged, {name: source for name, source in sources.items() if name in present}
 
 
-def overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
-    """Lay `over` on `base` in place, leaf by leaf; a null leaf inherits. `base` never shares an object with a layer."""
-    for key, value in over.items():
-        if isinstance(value, Mapping):
-            if not isinstance(base.get(key), dict):
-                base[key] = {}
-            overlay(base[key], value)
-        elif value is not None:
-            base[key] = value
+def enforced_leaves(request: Mapping[str, Any], layers: Sequence[Layer]) -> list[Layer]:
+    """Each leaf that the outermost layer to enforce it holds fast, as a layer of its own.
+
+    Raises:
+        BadRequest: a rejecting policy, and the request says otherwise, be it by what it puts above or below the leaf.
+    """
+    said = leaves(request)
+    held: dict[str, Layer] = {}
+    for layer in reversed(layers):
+        for name, value in leaves(layer.values).items():
+            rules = [policy for on, policy in layer.policies.items() if policy.kind == "enforced" and below(name, on)]
+            if not rules or any(overlap(name, other) for other in held):
+                continue
+            if any(rule.reject for rule in rules) and any(overlap(name, other) and (name, value) != (other, said[other]) for other in said):
+                raise overridden(name, value)
+            held[name] = Layer(layer.source, nested(name, value))
+    return list(held.values())
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf that is set; an empty object is a leaf of its own."""
-    for key, value in tree.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, f"{path}.")
-        elif value is not None:
-            yield path, value
+def leaves(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The template kwargs of a layer or request, by dotted name."""
+    kwargs = values.get(TEMPLATE_KWARGS)
+    return {} if kwargs is None else {f"{TEMPLATE_KWARGS}.{path}": value for path, value in flatten(kwargs)}

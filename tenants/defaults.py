@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.errors import BadRequest
+from inference.leaves import nested
 from inference.resolve import BUILT_IN, FLAGS, RANGED, TEMPLATE_KWARGS, VALUES
 
 COLUMNS: Mapping[str, str] = {name: name.replace(".", "_") for name in BUILT_IN} | {TEMPLATE_KWARGS: TEMPLATE_KWARGS}
@@ -108,19 +109,6 @@ def parse_value(name: str, text: str) -> Any:
         if name == "stop":
             return text
         raise BadRequest(f"{name} must be {words}, got {text!r:.100}.", name) from None
-
-
-def nested(path: str, value: Any) -> dict[str, Any]:
-    """("a.b", 1) as {"a": {"b": 1}}."""
-    key, dot, rest = path.partition(".")
-    return {key: nested(rest, value) if dot else value}
-
-
-def leaf(tree: Any, path: str) -> Any:
-    """The value at a dotted path of a nested object, None where nothing is."""
-    for key in path.split("."):
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    return tree
 
 
 def may_have_policy(name: str) -> bool:

@@ -17,7 +17,8 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from inference.errors import Unauthorized
-from inference.resolve import TEMPLATE_KWARGS, overlay
+from inference.leaves import overlay
+from inference.resolve import TEMPLATE_KWARGS
 from tenants import demo, keys
 from tenants.callers import authenticate
 from tenants.defaults import COLUMNS, check

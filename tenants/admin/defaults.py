@@ -10,7 +10,8 @@ from unfold.admin import TabularInline
 from unfold.decorators import display
 from unfold.forms import PaginationInlineFormSet
 
-from inference.resolve import BUILT_IN, RANGED, TEMPLATE_KWARGS, flatten
+from inference.leaves import flatten
+from inference.resolve import BUILT_IN, RANGED, TEMPLATE_KWARGS
 from tenants.admin.fields import InheritableJSONField, SuggestingInput, TriStateField
 from tenants.admin.scoped import TenantScopedAdmin
 from tenants.admin.site import site

@@ -7,9 +7,10 @@ from django.db import models
 from django.db.models import Q
 
 from inference.errors import BadRequest
+from inference.leaves import leaf
 from inference.resolve import RANGED, Layer, Source
 from inference.resolve import Policy as PolicyRule
-from tenants.defaults import COLUMNS, LEAF_PREFIX, check, leaf, may_have_policy
+from tenants.defaults import COLUMNS, LEAF_PREFIX, check, may_have_policy
 from tenants.models.checked import Checked
 from tenants.models.key import Key
 from tenants.models.tenant import Tenant
