@@ -29,7 +29,11 @@ async def authenticate(scope: Scope, need: str = "inference") -> Caller:
 
 
 async def authenticate_socket(scope: Scope) -> tuple[Caller, str]:
-    """The caller of a WebSocket's upgrade and the one model that it may use ("": any): by bearer key, or by a ticket among the subprotocols."""
+    """The caller of a WebSocket's upgrade, and the one model that it may use ("": any). By bearer key, or by a ticket's subprotocol.
+
+    Raises:
+        Unauthorized, ScopeMissing: as for HTTP.
+    """
     ticket = next((name.removeprefix(TICKET) for name in scope.get("subprotocols", ()) if name.startswith(TICKET)), None)
     if ticket is None:
         return await authenticate(scope), ""

@@ -100,16 +100,21 @@ def build(endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: s
         request.stream = streaming
     model = fleet.model(request.model, caller.models)
     effective = effective_for(endpoint, caller, model, request)
-    request_id = endpoint.prefix + request_base(base, request.request_id)
-    rendered = endpoint.render(request, effective, model, request_id)
+    request_id, rendered = render(endpoint, model, request, effective, base)
     answer = endpoint.answer(request, effective, model, rendered, request_id=request_id, created=int(time.time()))
     return Completion(caller, fleet, model, request, effective, rendered, answer)
 
 
 def effective_for(endpoint: Endpoint, caller: Caller, model: ServedModel, request: Any) -> Effective:
     """The override rule, over the tenant's layers and then the model's and the server's."""
-    layers = (*caller.layers(model.names[0]), *model.layers)
+    layers = (*caller.layers(model.name), *model.layers)
     return resolve(endpoint.settings(request), layers, endpoint.built_in)
+
+
+def render(endpoint: Endpoint, model: ServedModel, request: Any, effective: Effective, base: str | None) -> tuple[str, list[Rendered]]:
+    """The request's id and its prompts, ready for a node."""
+    request_id = endpoint.prefix + request_base(base, request.request_id)
+    return request_id, endpoint.render(request, effective, model, request_id)
 
 
 async def stream(completion: Completion) -> AsyncIterator[list[Any]]:
@@ -166,6 +171,7 @@ def scoped(request: GenerateRequest, caller: Caller) -> GenerateRequest:
     """The request as it may travel to a shared node: its id within the tenant, its cache apart from every other tenant's."""
     request.request_id = scoped_id(caller, str(request.request_id))
     request.cache_salt = cache_salt(caller, request.cache_salt)
+    request.stream = request.sampling_params.prompt_logprobs is None  # nodes give these only in whole answers
     return request
 
 
@@ -228,7 +234,7 @@ async def until_finished(completion: Completion, prompt: int) -> AsyncIterator[G
                 break
     finally:
         completion.node_seconds += stream.waited
-        await chunks.aclose()  # type: ignore[attr-defined]
+        await chunks.aclose()
 
 
 def close_streams(completion: Completion) -> None:

@@ -29,7 +29,11 @@ class EventReader:
         self.rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        *events, self.rest = (self.rest + data).replace(b"\r\n", b"\n").split(b"\n\n") if self.rest or b"\r" in data else data.split(b"\n\n")
+        if self.rest:
+            data = self.rest + data
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        *events, self.rest = data.split(b"\n\n")
         for block in events:
             for line in block.split(b"\n"):
                 if line.startswith(b"data:"):

@@ -9,16 +9,27 @@ from drf_spectacular.views import SpectacularAPIView
 from tenants.admin import site
 from tokenry.api import health
 from tokenry.api.defaults import DefaultsView
+from tokenry.api.derender import ChatDerenderView, CompletionDerenderView
 from tokenry.api.models import ModelsView, ModelView
+from tokenry.api.render import ChatRenderView, CompletionRenderView
 from tokenry.api.tickets import TicketsView
+from tokenry.api.tokenize import DetokenizeView, TokenizeView
 
 urlpatterns = [
+    path("v1/chat/completions/render", ChatRenderView.as_view()),
+    path("v1/chat/completions/derender", ChatDerenderView.as_view()),
+    path("v1/completions/render", CompletionRenderView.as_view()),
+    path("v1/completions/derender", CompletionDerenderView.as_view()),
+    path("tokenize", TokenizeView.as_view()),
+    path("detokenize", DetokenizeView.as_view()),
     path("v1/models", ModelsView.as_view()),
     path("v1/models/<path:name>", ModelView.as_view()),
     path("v1/defaults", DefaultsView.as_view()),
     path("v1/tickets", TicketsView.as_view()),
     path("healthz", health.healthz),
-    path("health", health.healthz),
+    path("health", health.health),
+    path("ping", health.health),
+    path("version", health.version),
     path("readyz", health.readyz),
     path("metrics", health.metrics),
     path("schema", SpectacularAPIView.as_view()),

@@ -11,9 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tenants.authentication import caller
+from inference.errors import PermissionDenied
+from inference.resolve import Effective
 from tenants.caller import Caller
+from tenants.callers import caller
+from tokenry.application import platform_state
 from tokenry.guard import token_of
+from tokenry.pipeline import explained
 from tokenry.request_id import clean_id
 
 
@@ -22,6 +26,7 @@ class TenantView(APIView):
 
     scope: ClassVar[str] = "inference"
     caller: Caller
+    explained: str | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.caller = caller(token_of(request.headers.get("Authorization")))
@@ -34,6 +39,8 @@ class TenantView(APIView):
         response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Request-Id"] = self.request_id
+        if self.explained is not None:
+            response.headers["X-Tokenry-Effective"] = self.explained
         response.headers["X-Tokenry-Overhead-Ms"] = f"{(time.perf_counter() - begun) * 1000:.2f}"
         return response
 
@@ -41,6 +48,20 @@ class TenantView(APIView):
     def given_id(self) -> str | None:
         """The caller's own request id, where a header gave one."""
         return self.request_id if "X-Request-Id" in self.request.headers else None
+
+    def explain(self, effective: Effective) -> None:
+        """Where the request asks for it, say in a header what applied and why."""
+        if self.request.headers.get("X-Tokenry-Explain") == "1":
+            self.explained = explained(effective)
+
+
+class ScaleOutView(TenantView):
+    """Render and derender, which an operator can switch off (`--no-scale-out`)."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if platform_state().options.no_scale_out:
+            raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
 
 
 def answer(payload: Any, status: int = 200) -> Response:

@@ -38,5 +38,7 @@ class AnyAccept(BaseContentNegotiation):
         fits = (request.content_type or "").partition(";")[0].strip().lower() == "application/json"
         return parsers[0] if fits else None
 
-    def select_renderer(self, request: Request, renderers: list[BaseRenderer], format_suffix: str | None = None) -> tuple[BaseRenderer, str]:
+    def select_renderer(
+        self, request: Request, renderers: list[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
         return renderers[0], renderers[0].media_type

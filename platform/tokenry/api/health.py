@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -12,6 +14,15 @@ from tokenry.application import platform_state
 
 def healthz(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"status": "ok"})
+
+
+def health(request: HttpRequest) -> HttpResponse:
+    """As vLLM's: 200 and nothing else."""
+    return HttpResponse(b"")
+
+
+def version(request: HttpRequest) -> HttpResponse:
+    return JsonResponse({"version": metadata.version("tokenry")})
 
 
 def readyz(request: HttpRequest) -> HttpResponse:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
 import msgspec
 
 from inference import errors
+from inference.answers import as_chunks
 from inference.errors import ApiError, InternalError, Unavailable
 from inference.protocol.codec import encode
-from inference.protocol.generate import GenerateChunk, GenerateRequest
+from inference.protocol.generate import GenerateChunk, GenerateRequest, GenerateResponse
 from tokenry.fleet.chunks import decode_chunk, merge
 from tokenry.sse import EventReader
 
@@ -46,7 +47,7 @@ class Node:
         return self._session
 
     async def generate(self, request: GenerateRequest, headers: dict[str, str]) -> NodeStream:
-        """Post a tokens-mode request that streams.
+        """Post a tokens-mode request. One that does not stream comes as a stream all the same: of one piece.
 
         Raises:
             ApiError: the node refused the request; BadRequest with its field, Unavailable when its queue is full.
@@ -61,7 +62,7 @@ class Node:
             raise Unavailable("No node can take the request now.", code="no_node", retry_after=NO_NODE_RETRY) from None
         if response.status != 200:
             raise await refusal(response)
-        return NodeStream(self, response)
+        return NodeStream(self, response) if request.stream else NodeAnswer(self, response)
 
     async def abort(self, request_ids: list[str]) -> None:
         """Ask for the end of requests by the node's ids; whoever is not there is ignored."""
@@ -95,7 +96,7 @@ class NodeStream:
         self.waited = 0.0
         node.running += 1
 
-    async def __aiter__(self) -> AsyncIterator[GenerateChunk]:
+    async def __aiter__(self) -> AsyncGenerator[GenerateChunk]:
         """Chunks as they come; those that came while nobody read are merged, so that a slow reader gets fewer and larger ones.
 
         Raises:
@@ -135,6 +136,22 @@ class NodeStream:
             release.add_done_callback(lambda _: None)
         else:
             self.response.close()
+
+
+class NodeAnswer(NodeStream):
+    """A whole answer, for what nodes give only in whole ones: a vLLM node drops the prompt's logprobs from its streams."""
+
+    async def __aiter__(self) -> AsyncGenerator[GenerateChunk]:
+        parts = []
+        while data := await self.read():
+            parts.append(data)
+        try:
+            whole = msgspec.json.decode(b"".join(parts), type=GenerateResponse)
+        except msgspec.DecodeError:
+            raise Unavailable("The node broke off before the answer was complete.", code="no_node", retry_after=NO_NODE_RETRY) from None
+        self.ended = True
+        for chunk in as_chunks(whole):
+            yield chunk
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:

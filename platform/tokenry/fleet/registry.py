@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inference.errors import NotFound, Unavailable
@@ -23,6 +23,7 @@ class Fleet:
     served: Sequence[tuple[ServedModel, Sequence[Node]]]
     by_name: dict[str, tuple[ServedModel, Sequence[Node]]] = field(init=False)
     watch: asyncio.Task[None] | None = field(default=None, init=False)
+    up: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # set when all models could be served for the first time
 
     def __post_init__(self) -> None:
         self.by_name = {name: entry for entry in self.served for name in entry[0].names}
@@ -65,9 +66,20 @@ class Fleet:
         """Every model has a node that is up."""
         return all(any(node.healthy for node in nodes) for _, nodes in self.served)
 
+    async def wait_until_ready(self) -> None:
+        await self.up.wait()
+
     def start(self) -> None:
         if self.watch is None:
-            self.watch = asyncio.create_task(watch(self.nodes))
+            self.watch = asyncio.create_task(self.look())
+
+    async def look(self) -> None:
+        """Look at every node's health, for ever; say when one changes."""
+        while True:
+            await asyncio.gather(*(look_at(node) for node in self.nodes))
+            if self.ready():
+                self.up.set()
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def stop(self) -> None:
         if self.watch is not None:
@@ -76,14 +88,10 @@ class Fleet:
         await asyncio.gather(*(node.close() for node in self.nodes))
 
 
-async def watch(nodes: Iterable[Node]) -> None:
-    """Look at every node's health, for ever; say when one changes."""
-    while True:
-        for node in nodes:
-            before = node.healthy
-            if await node.check() != before:
-                logger.info("node %s is %s", node.url, "up" if node.healthy else "down")
-        await asyncio.sleep(CHECK_SECONDS)
+async def look_at(node: Node) -> None:
+    before = node.healthy
+    if await node.check() != before:
+        logger.info("node %s is %s", node.url, "up" if node.healthy else "down")
 
 
 def permitted(model: ServedModel, allowed: frozenset[str] | None) -> bool:

@@ -160,7 +160,5 @@ async def greet(options: ServeOptions, welcome: Any) -> None:
     """Say that all is ready once it is."""
     from tokenry.application import platform_state
 
-    fleet = platform_state().fleet
-    while not fleet.ready():
-        await asyncio.sleep(0.1)
+    await platform_state().fleet.wait_until_ready()
     welcome(options)

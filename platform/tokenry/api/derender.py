@@ -1,0 +1,66 @@
+"""`/v1/chat/completions/derender` and `/v1/completions/derender`: token ids back to an answer, whole or one chunk per call.
+
+The service keeps nothing between calls: what a stream needs travels in `stream_state`, so any process can serve any call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from inference.derender import derender_chat, derender_chat_chunk, derender_completion, derender_completion_chunk
+from inference.model import ServedModel
+from inference.protocol.codec import decode
+from inference.protocol.derender import (
+    DerenderChatRequest,
+    DerenderChatStreamRequest,
+    DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
+)
+from inference.resolve import Effective, resolve
+from tokenry.api.base import ScaleOutView, answer
+from tokenry.application import platform_state
+from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint
+
+
+class StreamFlag(Struct, kw_only=True):
+    """The one key that decides which of two shapes the rest of the body must have."""
+
+    stream: bool | None = None
+
+
+class DerenderView(ScaleOutView):
+    endpoint: ClassVar[Endpoint]
+    carried: ClassVar[str]  # the key under which a body carries the tenant's original request
+    whole: ClassVar[tuple[type[Any], Callable[[Any, ServedModel, Effective], Any]]]
+    chunk: ClassVar[tuple[type[Any], Callable[[Any, ServedModel, Effective], Any]]]
+
+    def post(self, request: Request) -> Response:
+        streaming = decode(StreamFlag, request.data).stream is True
+        shape, derender = self.chunk if streaming else self.whole
+        asked = decode(shape, request.data)
+        model = platform_state().fleet.model(asked.model, self.caller.models)
+        effective = self.effective(model, getattr(asked, self.carried))
+        self.explain(effective)
+        return answer(derender(asked, model, effective))
+
+    def effective(self, model: ServedModel, original: Any) -> Effective:
+        """Settled by the server that answers, when it answers: this tenant's defaults under what the original request set."""
+        settings = {} if original is None else self.endpoint.settings(original)
+        return resolve(settings, (*self.caller.layers(model.name), *model.layers), self.endpoint.built_in)
+
+
+class ChatDerenderView(DerenderView):
+    endpoint, carried = CHAT, "chat_request"
+    whole = (DerenderChatRequest, derender_chat)
+    chunk = (DerenderChatStreamRequest, derender_chat_chunk)
+
+
+class CompletionDerenderView(DerenderView):
+    endpoint, carried = COMPLETIONS, "completion_request"
+    whole = (DerenderCompletionRequest, derender_completion)
+    chunk = (DerenderCompletionStreamRequest, derender_completion_chunk)
