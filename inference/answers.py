@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from inference.choice import Choice, Ending
-from inference.detokenize import Detokenizer
 from inference.errors import InternalError
 from inference.logprobs import PromptLogprobs, entries_of, named_prompt_logprobs
 from inference.model import ServedModel
@@ -63,8 +62,8 @@ class Answer(ABC):
         options = request.stream_options
         self.continuous = self.include_usage and options is not None and options.continuous_usage_stats is True
         self.tokenizer = model.tokenizer
-        self.prompts = [self._prompt(each, effective, ending(request, effective, model)) for each in rendered]
-        self.running = self.n * len(self.prompts)
+        self.running = self.n * len(rendered)
+        self.prompts: list[Prompt] = []
 
     @abstractmethod
     def start(self) -> list[Any]:
@@ -124,20 +123,16 @@ class Answer(ABC):
     @abstractmethod
     def _usage_chunk(self) -> Any: ...
 
-    def _prompt(self, rendered: Rendered, effective: Effective, ends: Ending) -> Prompt:
-        return Prompt(rendered, [self._choice(rendered, effective, ends) for _ in range(self.n)])
-
-    def _choice(self, rendered: Rendered, effective: Effective, ends: Ending) -> Choice:
-        detokenizer = Detokenizer(self.tokenizer, skip_special_tokens=skips_specials(rendered))
-        detokenizer.seed(rendered.token_ids)
-        return Choice(detokenizer, ends)
-
     def _entries(self, part: GenerateChunkChoice, wanted: bool) -> list[TokenLogprobs] | None:
         return entries_of(part.logprobs, "generate_chunk.choices.0.logprobs") if wanted else None
 
     def _stream_usage(self) -> Usage:
+        """In a stream, details are left out where a whole answer has null."""
         usage = self.usage
-        return structs.replace(usage, prompt_tokens_details=UNSET, completion_tokens_details=UNSET)
+        usage.prompt_tokens_details = UNSET
+        if usage.completion_tokens_details is None:
+            usage.completion_tokens_details = UNSET
+        return usage
 
     @staticmethod
     def _usage(prompt: int, completion: int) -> Usage:

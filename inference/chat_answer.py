@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from inference.answers import FINGERPRINT, Answer
-from inference.chat_choice import ChatChoice, ChatNews, whole_logprobs, whole_message
+from inference.answers import FINGERPRINT, Answer, Prompt, ending, skips_specials
+from inference.chat_choice import ChatChoice, ChatNews, whole_logprobs
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
-from inference.protocol.chat import (
-    ChatChoice as WholeChoice,
-)
-from inference.protocol.chat import (
-    ChatChunk,
-    ChatChunkChoice,
-    ChatCompletion,
-    ChatCompletionRequest,
-    ChatDelta,
-)
-from inference.protocol.generate import GenerateChunkChoice, Usage
+from inference.parsers import ParsedDelta
+from inference.parsing import parse_context
+from inference.protocol import chat
+from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatCompletion, ChatCompletionRequest, ChatDelta
+from inference.protocol.generate import CompletionTokensDetails, GenerateChunkChoice, Usage
 from inference.rendered import Rendered
 from inference.resolve import Effective
 
@@ -38,11 +32,29 @@ class ChatAnswer(Answer):
         self.rendered = rendered
         self.wants_logprobs = request.logprobs is True or request.logprob_token_ids is not None
         self.returns_text = request.return_prompt_text is True
-        as_ids, keep = effective["return_tokens_as_token_ids"], kept_candidates(request, effective)
-        self.choices = [
-            ChatChoice(counter, TokenNamer(self.tokenizer, as_ids=as_ids, keep=keep, coupled=True)) for counter in self.prompts[0].counters
-        ]
+        self.choices = [self._choice(request, effective, model) for _ in range(self.n)]
+        self.prompts = [Prompt(rendered, [choice.choice for choice in self.choices])]
         self.news: list[list[ChatNews]] = [[] for _ in self.choices]
+
+    def _choice(self, request: ChatCompletionRequest, effective: Effective, model: ServedModel) -> ChatChoice:
+        as_ids, keep = effective["return_tokens_as_token_ids"], kept_candidates(request, effective)
+        return ChatChoice(
+            parse_context(request, effective),
+            model,
+            self.rendered.token_ids,
+            TokenNamer(model.tokenizer, as_ids=as_ids, keep=keep, coupled=True),
+            skip_special_tokens=skips_specials(self.rendered),
+            ending=ending(request, effective, model),
+        )
+
+    @property
+    def usage(self) -> Usage:
+        usage = super().usage
+        thought = [choice.parser.reasoning_tokens for choice in self.choices if choice.parser is not None]
+        counts = [count for count in thought if count is not None]
+        if counts:
+            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=sum(counts))
+        return usage
 
     def start(self) -> list[ChatChunk]:
         """A role chunk per choice, then what is echoed."""
@@ -81,11 +93,10 @@ class ChatAnswer(Answer):
     def _shown(self, index: int, news: ChatNews) -> ChatChunk | None:
         """Nothing for news that show nothing: text held back, markup that a parser took."""
         ids = news.token_ids if self.return_ids else None
-        silent = not news.content and news.reasoning is None and not news.tool_calls
-        if silent and news.finish_reason is None and news.logprobs is None and not ids:
+        if news.silent and news.finish_reason is None and news.logprobs is None and not ids:
             return None
         choice = ChatChunkChoice(
-            index=index, delta=delta_of(news), logprobs=news.logprobs, finish_reason=news.finish_reason, token_ids=ids
+            index=index, delta=delta_of(news.parsed), logprobs=news.logprobs, finish_reason=news.finish_reason, token_ids=ids
         )
         if news.finish_reason is not None:
             choice.stop_reason = news.stop_reason
@@ -113,13 +124,13 @@ class ChatAnswer(Answer):
         usage.prompt_tokens_details = UNSET
         return usage
 
-    def _whole_choice(self, index: int) -> WholeChoice:
+    def _whole_choice(self, index: int) -> chat.ChatChoice:
         news = self.news[index]
         last = news[-1] if news else None
-        message = whole_message(news, empty_content=self.choices[index].forced_call)
+        message = self.choices[index].message(news)
         if self.rendered.echo_text is not None:
             message.content = self.rendered.echo_text + ("" if message.content is None else message.content)
-        return WholeChoice(
+        return chat.ChatChoice(
             index=index,
             message=message,
             logprobs=whole_logprobs(news),
@@ -129,15 +140,15 @@ class ChatAnswer(Answer):
         )
 
 
-def delta_of(news: ChatNews) -> ChatDelta:
+def delta_of(parsed: ParsedDelta) -> ChatDelta:
     """Only what is set; a stream without a parser always sets the content."""
     delta = ChatDelta()
-    if news.content is not None:
-        delta.content = news.content
-    if news.reasoning is not None:
-        delta.reasoning = news.reasoning
-    if news.tool_calls:
-        delta.tool_calls = news.tool_calls
+    if parsed.content is not None:
+        delta.content = parsed.content
+    if parsed.reasoning is not None:
+        delta.reasoning = parsed.reasoning
+    if parsed.tool_calls:
+        delta.tool_calls = parsed.tool_calls
     return delta
 
 

@@ -1,87 +1,84 @@
-"""A chat choice: text, reasoning and tool calls out of token ids, with the logprobs that go with them."""
+"""A chat choice: content, reasoning and tool calls out of token ids, with the logprobs that go with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from inference.choice import Choice, OutputParser
+from inference.choice import Choice, Ending
+from inference.detokenize import Detokenizer
 from inference.logprobs import TokenNamer
-from inference.protocol.chat import ChatLogprobs, ChatMessage, FunctionCall, ToolCall, ToolCallDelta
-from inference.protocol.generate import TokenLogprobs
+from inference.model import ServedModel
+from inference.parsers import MessageBuilder, ParsedDelta, Parser, finish_reason
+from inference.parsing import choice_parser, hides_tokens
+from inference.protocol.chat import ChatLogprobs, ChatMessage
+from inference.protocol.generate import ParseContext, TokenLogprobs
 
 
 @dataclass(slots=True)
 class ChatNews:
     """What is new of a choice, in the chat's terms. Without a parser all text is content, "" where there is none."""
 
-    content: str | None
+    parsed: ParsedDelta
     token_ids: list[int] | None
     logprobs: ChatLogprobs | None = None
-    reasoning: str | None = None
-    tool_calls: list[ToolCallDelta] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
+    @property
+    def silent(self) -> bool:
+        parsed = self.parsed
+        return not parsed.content and parsed.reasoning is None and not parsed.tool_calls
 
-@dataclass(slots=True)
+
 class ChatChoice:
-    """`hidden`: reasoning is not to be shown, so neither are the tokens and logprobs that would give it away (pipeline.md 8.6).
-    `forced_call`: the request names the tool; such an answer ends with "stop" (13)."""
+    """Lives as long as its choice. Hidden reasoning takes the tokens and logprobs with it that would give it away."""
 
-    choice: Choice
-    namer: TokenNamer
-    parser: OutputParser | None = None
-    hidden: bool = False
-    forced_call: bool = False
-    called: bool = False
+    __slots__ = ("called", "choice", "context", "detokenizer", "hidden", "namer", "parser")
+
+    def __init__(
+        self,
+        context: ParseContext,
+        model: ServedModel,
+        prompt_token_ids: Sequence[int] | None,
+        namer: TokenNamer,
+        *,
+        skip_special_tokens: bool,
+        ending: Ending,
+        tool_call_ids: Sequence[str] = (),
+    ) -> None:
+        self.context = context
+        self.detokenizer = Detokenizer(model.tokenizer, skip_special_tokens=skip_special_tokens)
+        self.detokenizer.seed(prompt_token_ids)
+        self.choice = Choice(self.detokenizer, ending)
+        self.namer = namer
+        prompt = () if prompt_token_ids is None else prompt_token_ids
+        self.parser: Parser | None = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids)
+        self.hidden = hides_tokens(context, model)
+        self.called = False
 
     def feed(
-        self, ids: list[int], entries: list[TokenLogprobs] | None, finish_reason: str | None, stop_reason: str | int | None
+        self, ids: list[int], entries: list[TokenLogprobs] | None, reason: str | None, stop_reason: str | int | None
     ) -> ChatNews:
-        delta = self.choice.feed(ids, entries, finish_reason, stop_reason)
+        delta = self.choice.feed(ids, entries, reason, stop_reason)
         logprobs = None if delta.entries is None or self.hidden else self.namer.chat(delta.entries)
         self.namer.pass_by(delta.token_ids)
         shown_ids = None if self.hidden else delta.token_ids
+        reason = delta.finish_reason
         if self.parser is None:
-            return ChatNews(delta.text, shown_ids, logprobs, None, [], delta.finish_reason, delta.stop_reason)
-        parsed = self.parser.feed(delta.text, delta.token_ids, delta.finish_reason is not None)
-        self.called = self.called or bool(parsed.tool_calls)
-        reason = self._reason(delta.finish_reason)
-        return ChatNews(parsed.content, shown_ids, logprobs, parsed.reasoning, parsed.tool_calls, reason, delta.stop_reason)
+            parsed = ParsedDelta(content=delta.text)
+        else:
+            parsed = self.parser.feed(delta.text, delta.token_ids, reason is not None)
+            self.called = self.called or bool(parsed.tool_calls)
+            reason = finish_reason(reason, called=self.called, tool_choice=self.context.tool_choice)
+        return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason)
 
-    def _reason(self, finish_reason: str | None) -> str | None:
-        return "tool_calls" if finish_reason == "stop" and self.called and not self.forced_call else finish_reason
-
-
-def whole_message(news: Iterable[ChatNews], *, empty_content: bool = False) -> ChatMessage:
-    """All deltas of a choice as one message. `empty_content`: calls without text leave "", where a forced call does (pipeline.md 12)."""
-    contents: list[str] = []
-    reasoning: list[str] = []
-    calls: dict[int, ToolCall] = {}
-    for part in news:
-        if part.content is not None:
-            contents.append(part.content)
-        if part.reasoning is not None:
-            reasoning.append(part.reasoning)
-        for delta in part.tool_calls:
-            add_call(calls, delta)
-    message = ChatMessage(content="".join(contents) if contents else None, reasoning="".join(reasoning) if reasoning else None)
-    if calls:
-        message.tool_calls = [calls[index] for index in sorted(calls)]
-        if message.content is None and empty_content:
-            message.content = ""
-    return message
-
-
-def add_call(calls: dict[int, ToolCall], delta: ToolCallDelta) -> None:
-    call = calls.setdefault(delta.index, ToolCall(id="", function=FunctionCall(name="", arguments="")))
-    if delta.id is not None:
-        call.id = delta.id
-    if delta.function.name is not None:
-        call.function.name = delta.function.name
-    if delta.function.arguments is not None:
-        call.function.arguments = f"{call.function.arguments}{delta.function.arguments}"
+    def message(self, news: Iterable[ChatNews]) -> ChatMessage:
+        """All deltas as one message."""
+        builder = MessageBuilder()
+        for part in news:
+            builder.add(part.parsed)
+        return builder.message(self.context.tool_choice)
 
 
 def whole_logprobs(news: Iterable[ChatNews]) -> ChatLogprobs | None:

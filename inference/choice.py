@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from inference.detokenize import Detokenizer
-from inference.protocol.chat import ToolCallDelta
 from inference.protocol.generate import TokenLogprobs
 from inference.stops import StopStrings
-
-
-class Parsed(Protocol):
-    """What a parser made of the text since the last feed."""
-
-    reasoning: str | None
-    content: str | None
-    tool_calls: list[ToolCallDelta]
-
-
-class OutputParser(Protocol):
-    def feed(self, text: str, token_ids: Sequence[int], finished: bool) -> Parsed: ...
 
 
 @dataclass(slots=True)

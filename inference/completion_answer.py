@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from inference.answers import FINGERPRINT, Answer, Prompt
-from inference.choice import Choice, Delta
+from inference.answers import FINGERPRINT, Answer, Prompt, ending, skips_specials
+from inference.choice import Choice, Delta, Ending
+from inference.detokenize import Detokenizer
 from inference.errors import InternalError
 from inference.logprobs import TokenNamer, prompt_entries
 from inference.model import ServedModel
@@ -91,17 +92,20 @@ class CompletionAnswer(Answer):
         super().__init__(request, effective, model, rendered, request_id=request_id, created=created)
         self.echo = request.echo is True
         self.wants_logprobs = request.logprobs is not None or request.logprob_token_ids is not None
-        as_ids, keep = effective["return_tokens_as_token_ids"], kept_candidates(request)
+        self.echo_only = self.echo and request.max_tokens == 0
+        ends, as_ids, keep = ending(request, effective, model), effective["return_tokens_as_token_ids"], kept_candidates(request)
+        for each in rendered:
+            self.prompts.append(Prompt(each, [self._counter(each, ends) for _ in range(self.n)]))
         self.choices = [
-            TextChoice(
-                counter,
-                TokenNamer(self.tokenizer, as_ids=as_ids, keep=keep, coupled=True),
-                prompt,
-                echo_only=self.echo and request.max_tokens == 0,
-            )
+            TextChoice(counter, TokenNamer(self.tokenizer, as_ids=as_ids, keep=keep, coupled=True), prompt, echo_only=self.echo_only)
             for prompt in self.prompts
             for counter in prompt.counters
         ]
+
+    def _counter(self, rendered: Rendered, ends: Ending) -> Choice:
+        detokenizer = Detokenizer(self.tokenizer, skip_special_tokens=skips_specials(rendered))
+        detokenizer.seed(rendered.token_ids)
+        return Choice(detokenizer, ends)
 
     def start(self) -> list[CompletionChunk]:
         return []

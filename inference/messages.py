@@ -70,11 +70,6 @@ def parsed_call(call: Any, path: str) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def history_tool_calls(messages: list[dict[str, Any]]) -> int:
-    """Calls in earlier assistant messages: some parsers number their ids on from there."""
-    return sum(len(calls) for m in messages if m.get("role") == "assistant" and isinstance(calls := m.get("tool_calls"), list))
-
-
 def as_list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise SchemaError(f"{path}: Expected a list", path)

@@ -11,22 +11,28 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
-from inference.errors import BadRequest, SchemaError
 from inference import chat_template
-from inference.messages import conversation, history_tool_calls
+from inference.errors import BadRequest, SchemaError
+from inference.messages import conversation
 from inference.model import ServedModel
+from inference.parsers import adjusts_skip_special_tokens, reasoning_ended, structural_tag
+from inference.parsing import parse_context, template_kwargs
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.completions import CompletionRequest
-from inference.protocol.generate import GenerateRequest, ParseContext, StreamOptions
+from inference.protocol.generate import GenerateRequest, ParseContext, SamplingParams, StreamOptions
 from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered as Rendered
 from inference.resolve import BUILT_IN, TEMPLATE_KWARGS, Effective
 from inference.sampling import given, stop_list, wire_params
 from inference.tokenizer import Tokenizer
-from inference.validate import check_chat, check_completion, effective_tool_choice
+from inference.validate import check_chat, check_completion
 
 COMPLETION_BUILT_IN: Mapping[str, Any] = MappingProxyType({**BUILT_IN, "max_tokens": 16})
-TEMPLATE_FIELDS = ("documents", "reasoning_effort")
+NO_STRUCTURE: Mapping[str, Any] = MappingProxyType({
+    **dict.fromkeys(("json", "regex", "choice", "grammar", "json_object", "whitespace_pattern")),
+    "disable_any_whitespace": False,
+    "disable_additional_properties": False,
+})
 
 
 def chat_settings(request: ChatCompletionRequest) -> dict[str, Any]:
@@ -67,28 +73,67 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
     """
     check_chat(request, effective, model)
     messages = conversation(request.messages)
-    kwargs = template_kwargs(request, effective)
+    context = parse_context(request, effective)
+    kwargs = given(context.chat_template_kwargs, {})
     text = templated(request, messages, kwargs, model)
     ids, offsets = tokenize(text, request, model, add_special_tokens=given(request.add_special_tokens, False))
-    prompt_logprobs = request.prompt_logprobs
-    if prompt_logprobs is None and request.echo and not request.stream:
-        prompt_logprobs = effective.values.get("top_logprobs", 0)
+    params = wire_params(
+        request,
+        effective,
+        max_tokens=max_tokens(effective, len(ids), model),
+        logprobs=chat_logprobs(request, effective),
+        prompt_logprobs=chat_prompt_logprobs(request, effective),
+    )
+    adjust_for_tools(params, context, model)
     generate = GenerateRequest(
         request_id=request_id,
         token_ids=ids,
         token_offsets=offsets,
-        sampling_params=wire_params(
-            request,
-            effective,
-            max_tokens=max_tokens(effective, len(ids), model),
-            logprobs=chat_logprobs(request, effective),
-            prompt_logprobs=prompt_logprobs,
-        ),
-        parse_context=parse_context(request, effective, kwargs),
+        sampling_params=params,
+        parse_context=as_json(context),
         reasoning_parser_kwargs=None if model.reasoning_parser is None else {TEMPLATE_KWARGS: kwargs},
+        reasoning_ended=reasoning_verdict(context, ids, model),
         **carried(request, effective),
     )
     return Rendered(generate, text, echo_of(messages) if request.echo else None)
+
+
+def chat_tokens(request: ChatCompletionRequest, effective: Effective, model: ServedModel) -> list[int]:
+    """The prompt's ids alone, however long it is."""
+    messages = conversation(request.messages)
+    text = templated(request, messages, template_kwargs(request, effective), model)
+    return model.tokenizer.encode(text, add_special_tokens=given(request.add_special_tokens, False))
+
+
+def adjust_for_tools(params: SamplingParams, context: ParseContext, model: ServedModel) -> None:
+    """The model's markers must reach the parser, and a forced call is held to the model's own markup."""
+    tools, choice, family = context.tools, context.tool_choice, model.tool_call_parser
+    if family is None or tools is None:
+        return
+    if adjusts_skip_special_tokens(family, tools, choice, enable_auto=model.enable_auto_tool_choice):
+        params.skip_special_tokens = False
+    parallel = context.parallel_tool_calls
+    tag = structural_tag(family, tools, choice, vocabulary=model.tokenizer, parallel_tool_calls=parallel)
+    if tag is not None:
+        params.structured_outputs = {**NO_STRUCTURE, "structural_tag": tag}
+
+
+def reasoning_verdict(context: ParseContext, ids: list[int], model: ServedModel) -> bool | None:
+    """`reasoning_ended`: whether a grammar binds the output from its first token on."""
+    if model.reasoning_parser is None:
+        return None
+    if context.include_reasoning is False:
+        return True
+    kwargs = context.chat_template_kwargs
+    return reasoning_ended(model.reasoning_parser, tokenizer=model.tokenizer, prompt_token_ids=ids, chat_template_kwargs=kwargs)
+
+
+def chat_prompt_logprobs(request: ChatCompletionRequest, effective: Effective) -> int | None:
+    """An echo brings the prompt's own along, as vLLM's does; a stream has no place for them."""
+    if request.prompt_logprobs is not None or not request.echo or request.stream:
+        return request.prompt_logprobs
+    count: int = effective.values.get("top_logprobs", 0)
+    return count
 
 
 def render_completion(request: CompletionRequest, effective: Effective, model: ServedModel, request_id: str) -> list[Rendered]:
@@ -147,17 +192,6 @@ def stream_options(request: OpenAIRequest, effective: Effective) -> StreamOption
         return None
     continuous = None if request.stream_options is None else request.stream_options.continuous_usage_stats
     return StreamOptions(include_usage=wanted, continuous_usage_stats=given(continuous, False))
-
-
-def template_kwargs(request: ChatCompletionRequest, effective: Effective) -> dict[str, Any]:
-    """What the template sees beside messages and tools, and what a parser may have to know of it."""
-    own = {name: value for name in TEMPLATE_FIELDS if (value := getattr(request, name)) is not None}
-    return {
-        **effective[TEMPLATE_KWARGS],
-        "add_generation_prompt": effective["add_generation_prompt"],
-        "continue_final_message": given(request.continue_final_message, False),
-        **own,
-    }
 
 
 def templated(request: ChatCompletionRequest, messages: list[dict[str, Any]], kwargs: dict[str, Any], model: ServedModel) -> str:
@@ -225,18 +259,8 @@ def chat_logprobs(request: ChatCompletionRequest, effective: Effective) -> int |
     return count
 
 
-def parse_context(request: ChatCompletionRequest, effective: Effective, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Of the override only what the request itself says: whoever answers applies its own default (pipeline.md 6)."""
-    override = request.return_tokens_as_token_ids
-    context = ParseContext(
-        tools=request.tools,
-        tool_choice=effective_tool_choice(request),
-        parallel_tool_calls=effective["parallel_tool_calls"],
-        include_reasoning=effective["include_reasoning"],
-        chat_template_kwargs=kwargs,
-        history_tool_call_cnt=history_tool_calls(request.messages),
-        return_tokens_as_token_ids=UNSET if override is None else override,
-    )
+def as_json(context: ParseContext) -> dict[str, Any]:
+    """Without the override where there is none: nodes that do not know the key refuse it even when it is null."""
     return {name: value for name, value in structs.asdict(context).items() if value is not UNSET}
 
 

@@ -229,8 +229,11 @@ def refuse_outside_vocabulary(ids: Iterable[int], model: ServedModel, param: str
 
 
 def refuse_unsupported(params: SamplingParams, scripted: bool) -> None:
-    """By name, never silently. Transfers of keys and values between servers come as extra_args; there are none here."""
-    for name in ("structured_outputs", "prompt_logprob_token_ids"):
+    """By name, never silently. Transfers of keys and values between servers come as extra_args; there are none here.
+
+    A script is what it is whatever structure is asked for, so the scripted engine takes that.
+    """
+    for name in ("prompt_logprob_token_ids",) if scripted else ("structured_outputs", "prompt_logprob_token_ids"):
         if getattr(params, name) is not None:
             raise BadRequest(f"{name} is not supported by this server.", name)
     known = {BAD_WORDS_IDS, "script"} if scripted else {BAD_WORDS_IDS}

@@ -90,6 +90,10 @@ class Tokenizer:
         """The vocabulary string, or None outside the vocabulary."""
         return self.pieces[token_id] if 0 <= token_id < self.vocab_size else None
 
+    def token_to_id(self, piece: str) -> int | None:
+        found: int | None = self._backend.token_to_id(piece)
+        return found
+
     def text(self, token_id: int) -> TokenText:
         """The text of one token, with the leading space that a decoder drops at the start of a sequence. Cached: there are only so many."""
         known = self._texts.get(token_id)
@@ -114,8 +118,7 @@ class Tokenizer:
 
     def _id_of(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
-        found: int | None = None if token is None else self._backend.token_to_id(token)
-        return found
+        return None if token is None else self.token_to_id(token)
 
     def _special_ids(self) -> list[int]:
         """Tokens marked special in tokenizer.json, and those that the configuration names."""

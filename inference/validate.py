@@ -6,6 +6,7 @@ from typing import Any
 
 from inference.errors import BadRequest
 from inference.model import ServedModel
+from inference.parsing import tool_choice
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.completions import CompletionRequest
 from inference.protocol.openai import OpenAIRequest
@@ -89,7 +90,7 @@ def check_tools(request: ChatCompletionRequest, model: ServedModel) -> None:
     for i, tool in enumerate(request.tools):
         if not isinstance(tool_name(tool), str):
             raise BadRequest(f"tools.{i} must be a function with a name.", "tools")
-    check_tool_choice(effective_tool_choice(request), request.tools, model)
+    check_tool_choice(tool_choice(request), request.tools, model)
 
 
 def check_tool_choice(choice: str | dict[str, Any] | None, tools: list[dict[str, Any]], model: ServedModel) -> None:
@@ -102,13 +103,6 @@ def check_tool_choice(choice: str | dict[str, Any] | None, tools: list[dict[str,
         raise BadRequest("tools need a server with --tool-call-parser (and --enable-auto-tool-choice for tool_choice auto).", "tool_choice")
     if choice == "auto" and not model.enable_auto_tool_choice:
         raise BadRequest('tool_choice "auto" needs a server with --enable-auto-tool-choice.', "tool_choice")
-
-
-def effective_tool_choice(request: ChatCompletionRequest) -> str | dict[str, Any]:
-    """As OpenAI defaults it: "auto" where tools are given, else "none"."""
-    if request.tool_choice is not None:
-        return request.tool_choice
-    return "none" if request.tools is None else "auto"
 
 
 def tool_name(tool: dict[str, Any]) -> Any:
