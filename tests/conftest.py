@@ -15,6 +15,8 @@ import pytest
 from tests.world import Server, Tenant, World
 from tokenry.model_store import ModelMissing, find_model
 
+pytest_plugins = ["tests.stores"]
+
 WORLD = pytest.StashKey[World]()
 DEFAULT_MODEL = "smollm2"
 
