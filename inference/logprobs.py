@@ -140,7 +140,9 @@ def entries_of(logprobs: Any, path: str) -> list[TokenLogprobs] | None:
     Raises:
         SchemaError: not the generate shape; `param` is the path below `path`.
     """
-    return None if logprobs is None else convert(GenerateLogprobs, logprobs, root=path).content
+    if logprobs is None or isinstance(logprobs, GenerateLogprobs):
+        return None if logprobs is None else logprobs.content
+    return convert(GenerateLogprobs, logprobs, root=path).content
 
 
 def generate_logprobs(token_ids: Sequence[int], rows: Sequence[Row]) -> GenerateLogprobs:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from inference.errors import BadRequest, NotFound
-from inference.parsers import make_parser
 from inference.resolve import TEMPLATE_KWARGS, Layer
 from inference.tokenizer import Tokenizer, read_json
 
@@ -90,12 +89,11 @@ def load_model(
 
     Raises:
         FileNotFoundError: no tokenizer where one is needed.
-        ValueError: nothing says how long a context may be, or a parser does not exist or does not fit the tokenizer.
+        ValueError: nothing says how long a context may be.
     """
     config = read_json(folder / "config.json")
     generation = read_json(folder / "generation_config.json")
     loaded = Tokenizer.load(folder if tokenizer is None else tokenizer)
-    make_parser(reasoning_parser, tool_call_parser, tokenizer=loaded, prompt_token_ids=())  # a name that will not do is told now
     return ServedModel(
         names=names if names else (folder.name,),
         loaded_tokenizer=None if tokens_only else loaded,

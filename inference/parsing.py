@@ -58,6 +58,15 @@ def choice_parser(
     )
 
 
+def check_parsers(model: ServedModel) -> None:
+    """For the server's start: a parser that does not exist, or does not fit the tokenizer, is found out now and not by a request.
+
+    Raises:
+        ValueError: which one, and what is known instead.
+    """
+    choice_parser(ParseContext(), model, ())
+
+
 def hides_tokens(context: ParseContext, model: ServedModel) -> bool:
     """Hidden reasoning must not come back through token ids or logprobs (pipeline.md 8.6)."""
     return model.has_parser and context.include_reasoning is False

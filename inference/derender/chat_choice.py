@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inference.choice import Choice, Ending
+from inference.derender.choice import Choice, Ending
 from inference.detokenize import Detokenizer
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
@@ -46,6 +46,7 @@ class ChatChoice:
         skip_special_tokens: bool,
         ending: Ending,
         tool_call_ids: Sequence[str] = (),
+        parses: bool = True,
     ) -> None:
         self.context = context
         self.detokenizer = Detokenizer(model.tokenizer, skip_special_tokens=skip_special_tokens)
@@ -53,8 +54,8 @@ class ChatChoice:
         self.choice = Choice(self.detokenizer, ending)
         self.namer = namer
         prompt = () if prompt_token_ids is None else prompt_token_ids
-        self.parser: Parser | None = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids)
-        self.hidden = hides_tokens(context, model)
+        self.parser: Parser | None = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids) if parses else None
+        self.hidden = parses and hides_tokens(context, model)
         self.called = False
 
     def feed(
@@ -72,6 +73,10 @@ class ChatChoice:
             self.called = self.called or bool(parsed.tool_calls)
             reason = finish_reason(reason, called=self.called, tool_choice=self.context.tool_choice)
         return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason)
+
+    def flush(self) -> ChatNews:
+        """What a parser still held, of an answer that came to no end."""
+        return ChatNews(ParsedDelta() if self.parser is None else self.parser.feed("", (), True), [])
 
     def message(self, news: Iterable[ChatNews]) -> ChatMessage:
         """All deltas as one message."""

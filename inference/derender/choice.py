@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inference.detokenize import Detokenizer
-from inference.protocol.generate import TokenLogprobs
+from inference.protocol.generate import SamplingParams, TokenLogprobs
 from inference.stops import StopStrings
 
 
@@ -79,3 +79,8 @@ class Choice:
     def _shown_reason(self, reason: str | int | None) -> str | int | None:
         """A node without a tokenizer reports EOS as the stop token it is there; to everybody else it is no reason."""
         return None if isinstance(reason, int) and reason in self.ending.eos_ids else reason
+
+
+def skips_specials(params: SamplingParams) -> bool:
+    """As rendered: a parser may have asked to keep them, for its markers."""
+    return True if params.skip_special_tokens is None else params.skip_special_tokens

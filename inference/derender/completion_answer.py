@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from inference.answers import FINGERPRINT, Answer, Prompt, ending, skips_specials
-from inference.choice import Choice, Delta, Ending
+from inference.derender.answers import FINGERPRINT, Answer, Prompt, ending
+from inference.derender.choice import Choice, Delta, Ending, skips_specials
 from inference.detokenize import Detokenizer
 from inference.errors import InternalError
 from inference.logprobs import TokenNamer, prompt_entries
@@ -103,7 +103,7 @@ class CompletionAnswer(Answer):
         ]
 
     def _counter(self, rendered: Rendered, ends: Ending) -> Choice:
-        detokenizer = Detokenizer(self.tokenizer, skip_special_tokens=skips_specials(rendered))
+        detokenizer = Detokenizer(self.tokenizer, skip_special_tokens=skips_specials(rendered.generate.sampling_params))
         detokenizer.seed(rendered.token_ids)
         return Choice(detokenizer, ends)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from inference.choice import Choice, Ending
+from inference.derender.choice import Choice, Ending
 from inference.errors import InternalError
 from inference.logprobs import PromptLogprobs, entries_of, named_prompt_logprobs
 from inference.model import ServedModel
@@ -137,12 +137,6 @@ class Answer(ABC):
     @staticmethod
     def _usage(prompt: int, completion: int) -> Usage:
         return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
-
-
-def skips_specials(rendered: Rendered) -> bool:
-    """As rendered: a parser may have asked to keep them, for its markers."""
-    skip = rendered.generate.sampling_params.skip_special_tokens
-    return True if skip is None else skip
 
 
 def ending(request: OpenAIRequest, effective: Effective, model: ServedModel) -> Ending:

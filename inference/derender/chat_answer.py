@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from inference.answers import FINGERPRINT, Answer, Prompt, ending, skips_specials
-from inference.chat_choice import ChatChoice, ChatNews, whole_logprobs
+from inference.derender.answers import FINGERPRINT, Answer, Prompt, ending
+from inference.derender.chat_choice import ChatChoice, ChatNews, whole_logprobs
+from inference.derender.choice import skips_specials
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
 from inference.parsers import ParsedDelta
@@ -43,7 +44,7 @@ class ChatAnswer(Answer):
             model,
             self.rendered.token_ids,
             TokenNamer(model.tokenizer, as_ids=as_ids, keep=keep, coupled=True),
-            skip_special_tokens=skips_specials(self.rendered),
+            skip_special_tokens=skips_specials(self.rendered.generate.sampling_params),
             ending=ending(request, effective, model),
         )
 

@@ -1,0 +1,202 @@
+"""`/derender`, one call per streamed chunk. Nothing is kept here between calls: what the next one needs goes back in `stream_state`.
+
+Without a parser the state is a window of a few pieces. A parser keeps more than fits into JSON, so each call makes a new one and replays
+every earlier chunk, with its original boundaries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from msgspec import UNSET, UnsetType, structs
+
+from inference.derender.bounds import check_chunk, check_history, checked_entries
+from inference.derender.chat_choice import ChatChoice, ChatNews
+from inference.derender.completion_answer import kept_candidates
+from inference.derender.whole import NO_ENDING, answer_id, chat_namer, skips, usage
+from inference.detokenize import Detokenizer
+from inference.errors import BadRequest
+from inference.logprobs import TokenNamer
+from inference.model import ServedModel
+from inference.parsing import required_context
+from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatDelta, ChatLogprobs
+from inference.protocol.completions import CompletionChunk, CompletionChunkChoice
+from inference.protocol.derender import (
+    DerenderChatStreamRequest,
+    DerenderCompletionStreamRequest,
+    DerenderedChatChunk,
+    DerenderedCompletionChunk,
+    StreamState,
+)
+from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, ParseContext, Usage
+from inference.resolve import Effective
+
+
+def derender_chat_chunk(request: DerenderChatStreamRequest, model: ServedModel, effective: Effective) -> DerenderedChatChunk:
+    """`effective` is what applies to `chat_request`, or to a request that sets nothing.
+
+    Raises:
+        ApiError: the body or its state is out of bounds or cannot be derendered; `param` names the place.
+    """
+    name = model.answering_to(request.model)
+    chunk, state = request.generate_chunk, carried_state(request.stream_state)
+    check_chunk(chunk, state, request.prompt_token_ids, model)
+    prompt = prompt_ids(request.prompt_token_ids, chunk.prompt_token_ids)
+    context = required_context(request.chat_request, effective, model)
+    if model.has_parser and request.prompt_token_ids is None:
+        raise BadRequest("prompt_token_ids is required: the prompt says whether the answer begins with reasoning.", "prompt_token_ids")
+    shown = [chat_part(part, request, state, context, model, effective, prompt) for part in chunk.choices]
+    made = ChatChunk(
+        id=answer_id(chunk.request_id),
+        created=int(time.time()),
+        model=name,
+        choices=shown,
+        usage=chunk_usage(chunk, request.prompt_tokens),
+        system_fingerprint=None,
+        prompt_token_ids=None,
+        prompt_text=None,
+        metrics=None if chunk.metrics is UNSET else chunk.metrics,
+    )
+    return DerenderedChatChunk(chunk=made, stream_state=state)
+
+
+def chat_part(
+    part: GenerateChunkChoice,
+    request: DerenderChatStreamRequest,
+    state: StreamState,
+    context: ParseContext,
+    model: ServedModel,
+    effective: Effective,
+    prompt: Sequence[int] | None,
+) -> ChatChunkChoice:
+    """The chunk's choice; `state` moves on."""
+    ids = [] if part.token_ids is None else part.token_ids
+    check_history(0 if prompt is None else len(prompt), len(state.output_token_ids), len(ids), model)
+    entries = checked_entries(part.logprobs, model, "body.generate_chunk.choices.0.logprobs")
+    namer = chat_namer(request.chat_request, model, effective)
+    choice = ChatChoice(
+        context, model, prompt, namer, skip_special_tokens=skips(model, effective), ending=NO_ENDING, tool_call_ids=state.last_tool_call_ids
+    )
+    replay(choice, state)
+    news = choice.feed(ids, entries, part.finish_reason, part.stop_reason)
+    role = None if state.role_sent else "assistant"
+    advance(state, choice, ids)
+    return ChatChunkChoice(
+        index=part.index,
+        delta=full_delta(news, role),
+        logprobs=ChatLogprobs() if part.logprobs is not None and entries is None and not choice.hidden else news.logprobs,
+        finish_reason=news.finish_reason,
+        stop_reason=news.stop_reason,
+        token_ids=news.token_ids if effective["return_token_ids"] and request.chat_request is not None else None,
+    )
+
+
+def replay(choice: ChatChoice, state: StreamState) -> None:
+    """Bring a new choice to where it stood after the last call."""
+    if choice.parser is not None:
+        start = 0
+        for length in state.output_chunk_lens:
+            choice.feed(state.output_token_ids[start : start + length], None, None, None)
+            start += length
+    elif state.prev_tokens:
+        choice.detokenizer.restore(state)
+    choice.namer.context = state.logprob_context_token_ids
+
+
+def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
+    choice.detokenizer.save(state, fed=bool(ids))
+    state.role_sent = True
+    state.logprob_context_token_ids = choice.namer.context
+    if choice.parser is not None:
+        state.tools_streamed = state.tools_streamed or choice.called
+        state.last_tool_call_ids = choice.parser.tool_call_ids
+        if ids:
+            state.output_token_ids = [*state.output_token_ids, *ids]
+            state.output_chunk_lens = [*state.output_chunk_lens, len(ids)]
+
+
+def full_delta(news: ChatNews, role: str | None) -> ChatDelta:
+    """Unlike a coupled stream's, with every key; only `tool_calls` is left out where there are none."""
+    parsed = news.parsed
+    content = parsed.content if parsed.content else None
+    return ChatDelta(role=role, content=content, reasoning=parsed.reasoning, tool_calls=parsed.tool_calls if parsed.tool_calls else UNSET)
+
+
+def derender_completion_chunk(
+    request: DerenderCompletionStreamRequest, model: ServedModel, effective: Effective
+) -> DerenderedCompletionChunk:
+    """As for chats, with text instead of a delta; no parser runs.
+
+    Raises:
+        ApiError: the body or its state is out of bounds or cannot be derendered; `param` names the place.
+    """
+    name = model.answering_to(request.model)
+    chunk, state = request.generate_chunk, carried_state(request.stream_state)
+    check_chunk(chunk, state, request.prompt_token_ids, model)
+    made = CompletionChunk(
+        id=answer_id(chunk.request_id),
+        created=int(time.time()),
+        model=name,
+        choices=[text_part(part, request, state, model, effective) for part in chunk.choices],
+        usage=chunk_usage(chunk, request.prompt_tokens),
+        system_fingerprint=None,
+        metrics=None if chunk.metrics is UNSET else chunk.metrics,
+    )
+    return DerenderedCompletionChunk(chunk=made, stream_state=state)
+
+
+def text_part(
+    part: GenerateChunkChoice, request: DerenderCompletionStreamRequest, state: StreamState, model: ServedModel, effective: Effective
+) -> CompletionChunkChoice:
+    """The chunk's choice; `state` moves on. The offset goes on in token strings where there are any, else in the text."""
+    ids = [] if part.token_ids is None else part.token_ids
+    entries = checked_entries(part.logprobs, model, "body.generate_chunk.choices.0.logprobs")
+    detokenizer = Detokenizer(model.tokenizer, skip_special_tokens=effective["skip_special_tokens"])
+    if state.prev_tokens:
+        detokenizer.restore(state)
+    else:
+        detokenizer.seed(prompt_ids(request.prompt_token_ids, request.generate_chunk.prompt_token_ids))
+    text = detokenizer.feed(ids)
+    namer = text_namer(request, state, model, effective)
+    logprobs = None if entries is None else namer.completion(entries)
+    namer.pass_by(ids)
+    detokenizer.save(state, fed=bool(ids))
+    state.logprob_context_token_ids = namer.context
+    state.logprob_text_offset = namer.text_offset if entries is not None else state.logprob_text_offset + len(text)
+    return CompletionChunkChoice(
+        index=part.index,
+        text=text,
+        logprobs=logprobs,
+        finish_reason=part.finish_reason,
+        stop_reason=part.stop_reason,
+        token_ids=ids if effective["return_token_ids"] and request.completion_request is not None else None,
+    )
+
+
+def text_namer(request: DerenderCompletionStreamRequest, state: StreamState, model: ServedModel, effective: Effective) -> TokenNamer:
+    original = request.completion_request
+    keep = None if original is None else kept_candidates(original)
+    namer = TokenNamer(model.tokenizer, as_ids=effective["return_tokens_as_token_ids"], keep=keep)
+    namer.context, namer.text_offset = state.logprob_context_token_ids, state.logprob_text_offset
+    return namer
+
+
+def carried_state(state: StreamState | None) -> StreamState:
+    """A state of our own to write to."""
+    return StreamState() if state is None else structs.replace(state)
+
+
+def prompt_ids(own: list[int] | None, from_chunk: list[int] | UnsetType | None) -> list[int] | None:
+    """The caller's, else what the node sent along with the first chunk."""
+    if own is not None:
+        return own
+    return None if from_chunk is UNSET else from_chunk
+
+
+def chunk_usage(chunk: GenerateChunk, prompt_tokens: int | None) -> Usage | None:
+    """Only where the node's chunk has some; the caller knows the prompt better than a node that got it in ids."""
+    if chunk.usage is None:
+        return None
+    completion = 0 if chunk.usage.completion_tokens is None else chunk.usage.completion_tokens
+    return usage(chunk.usage.prompt_tokens if prompt_tokens is None else prompt_tokens, completion)
