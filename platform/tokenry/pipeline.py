@@ -12,8 +12,8 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,7 +190,7 @@ def cache_salt(caller: Caller, client_salt: str | None) -> str:
 async def generate(completion: Completion) -> AsyncIterator[tuple[int, GenerateChunk]]:
     """(prompt index, chunk) from all nodes at work for this request, until every choice has ended."""
     if len(completion.streams) == 1:
-        async for chunk in until_finished(completion, 0):
+        async for chunk in prompt_chunks(completion, 0):
             yield 0, chunk
         return
     queue: asyncio.Queue[tuple[int, GenerateChunk] | BaseException | None] = asyncio.Queue(maxsize=len(completion.streams))
@@ -213,28 +213,33 @@ async def generate(completion: Completion) -> AsyncIterator[tuple[int, GenerateC
 
 async def pump(completion: Completion, prompt: int, queue: asyncio.Queue[Any]) -> None:
     try:
-        async for chunk in until_finished(completion, prompt):
+        async for chunk in prompt_chunks(completion, prompt):
             await queue.put((prompt, chunk))
         await queue.put(None)
     except Exception as exc:
         await queue.put(exc)
 
 
-async def until_finished(completion: Completion, prompt: int) -> AsyncIterator[GenerateChunk]:
-    """The node's chunks of one prompt, up to the end of its last choice: a stop string may end it before the node would."""
-    stream = completion.streams[prompt]
-    n = completion.rendered[prompt].generate.sampling_params.n
-    running = 1 if n is None else n
-    chunks = aiter(stream)
+async def prompt_chunks(completion: Completion, prompt: int) -> AsyncIterator[GenerateChunk]:
+    stream, answer = completion.streams[prompt], completion.answer
     try:
+        async with aclosing(until_finished(stream, answer.n, lambda: answer.finished(prompt))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+    finally:
+        completion.node_seconds += stream.waited
+
+
+async def until_finished(stream: NodeStream, n: int, finished: Callable[[], bool]) -> AsyncGenerator[GenerateChunk]:
+    """A node's chunks up to the end of the last of n choices. A stop string may end the answer before the node would; where the node
+    itself has ended, what is left of its stream is read, so that the connection can serve again."""
+    running = n
+    async with aclosing(aiter(stream)) as chunks:
         async for chunk in chunks:
             yield chunk
             running -= sum(choice.finish_reason is not None for choice in chunk.choices)
-            if running > 0 and completion.answer.finished(prompt):
-                break
-    finally:
-        completion.node_seconds += stream.waited
-        await chunks.aclose()
+            if running > 0 and finished():
+                return
 
 
 def close_streams(completion: Completion) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from inference.derender import text_writer
 from inference.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from inference.generated import GenerateAnswer
 from inference.protocol.codec import decode
-from inference.protocol.engine import EngineRequest
-from inference.protocol.generate import GenerateRequest
+from inference.protocol.engine import EngineOutput, EngineRequest
+from inference.protocol.generate import GenerateChunk, GenerateRequest
 from inference.protocol.openai import ModelCard, ModelList
 from inference.sampling import check_generate_request, engine_sampling
 from tokenry import sse
@@ -48,15 +49,15 @@ class NodeGenerate(NodeConsumer):
         request = decode(GenerateRequest, body)
         work = self.engine_request(request)
         base = request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
-        answer = GenerateAnswer(request, work, self.node.model, ID_PREFIX + base)
+        writer = text_writer(request, work.sampling, self.node.model, as_ids=self.node.options.return_tokens_as_token_ids)
+        answer = GenerateAnswer(request, self.node.model, ID_PREFIX + base, n=work.sampling.n, writer=writer)
         outputs = self.node.engine.submit(work)
         with self.listed(answer.request_id, work.id):
             if request.stream is True:
                 await self.stream(events(answer, outputs))
             else:
-                async with aclosing(outputs):
-                    async for output in outputs:
-                        answer.feed(output)
+                async for _ in chunks(answer, outputs):
+                    pass
                 await self.reply(answer.whole())
 
     def engine_request(self, request: GenerateRequest) -> EngineRequest:
@@ -99,12 +100,19 @@ class NodeGenerate(NodeConsumer):
                 del live[request_id]
 
 
-async def events(answer: GenerateAnswer, outputs: AsyncIterator) -> AsyncIterator[bytes]:
+async def chunks(answer: GenerateAnswer, outputs: AsyncGenerator[EngineOutput]) -> AsyncIterator[list[GenerateChunk]]:
+    """The answer's chunks, until every choice has ended: a stop string may end it before the engine would."""
     async with aclosing(outputs):
         async for output in outputs:
-            chunks = answer.feed(output)
-            if chunks:
-                yield b"".join(map(sse.event, chunks))
+            yield answer.feed(output)
+            if answer.finished and not output.finished:
+                break
+
+
+async def events(answer: GenerateAnswer, outputs: AsyncGenerator[EngineOutput]) -> AsyncIterator[bytes]:
+    async for made in chunks(answer, outputs):
+        if made:
+            yield b"".join(map(sse.event, made))
     for chunk in answer.finish():
         yield sse.event(chunk)
 

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from inference import errors
-from inference.answers import as_chunks
+from inference.derender import as_chunks
 from inference.errors import ApiError, InternalError, Unavailable
 from inference.protocol.codec import encode
 from inference.protocol.generate import GenerateChunk, GenerateRequest, GenerateResponse

@@ -1,0 +1,109 @@
+"""`/inference/v1/generate` for tenants: token ids in, and tokens, text or messages out, from any node.
+
+The body is a node's. What differs is whose it is: the tenant's ids, cache salt and policies. Sampling values are taken as they stand,
+because render has resolved them already; only what the tenant enforces still applies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from inference.derender import text_writer
+from inference.errors import PermissionDenied
+from inference.generated import GenerateAnswer
+from inference.model import ServedModel
+from inference.protocol.codec import decode
+from inference.protocol.generate import GenerateChunk, GenerateRequest, SamplingParams
+from inference.resolve import BUILT_IN, Layer, resolve
+from inference.sampling import check_generate_request, engine_sampling, for_node
+from tenants.caller import Caller
+from tokenry import pipeline, sse
+from tokenry.application import platform_state
+from tokenry.auth import authenticate
+from tokenry.consumers.base import ApiConsumer
+from tokenry.fleet.node import NodeStream
+from tokenry.guard import header
+
+ID_PREFIX = "generate-tokens-"
+ANSWERED_HERE = ("return_tokens_as_token_ids",)
+
+
+class GenerateConsumer(ApiConsumer):
+    """Authenticate, check, hold to the tenant's policies, generate on a node, answer."""
+
+    async def handle(self, body: bytes) -> None:
+        caller = await authenticate(self.scope)
+        state = platform_state()
+        if state.options.no_scale_out:
+            raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
+        request = decode(GenerateRequest, body)
+        model = state.fleet.model(request.model, caller.models)
+        answer = self.answer(request, model, caller)
+        begun = time.perf_counter()
+        stream = await pipeline.open_stream(state.fleet, model, self.node_request(request, answer, model, caller), caller)
+        self.node_seconds = time.perf_counter() - begun
+        if request.stream is True:
+            await self.stream(events(answer, stream))
+        else:
+            async for _ in chunks(answer, stream):
+                pass
+            self.node_seconds += stream.waited
+            await self.reply(answer.whole())
+
+    def answer(self, request: GenerateRequest, model: ServedModel, caller: Caller) -> GenerateAnswer:
+        """The request checked as a node would check it, and bound to the tenant's policies."""
+        check_generate_request(request, model)
+        params = request.sampling_params
+        settings = {name: value for name in params.__struct_fields__ if (value := getattr(params, name)) is not None}
+        layers = (*(binding(layer) for layer in caller.layers(model.name)), *(only(layer, ANSWERED_HERE) for layer in model.layers))
+        effective = resolve(settings, layers)
+        bind(params, effective.values, effective.sources)
+        sampling = engine_sampling(params, prompt_token_ids=request.token_ids, model=model, scripted=True)
+        writer = text_writer(request, sampling, model, as_ids=effective["return_tokens_as_token_ids"])
+        base = pipeline.request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
+        return GenerateAnswer(request, model, ID_PREFIX + base, n=sampling.n, writer=writer)
+
+    def node_request(self, request: GenerateRequest, answer: GenerateAnswer, model: ServedModel, caller: Caller) -> GenerateRequest:
+        """What travels: under the id that the tenant can abort by."""
+        sent = for_node(request, model.tokenizer)
+        sent.request_id = answer.request_id.removeprefix(ID_PREFIX)
+        return pipeline.scoped(sent, caller)
+
+
+def binding(layer: Layer) -> Layer:
+    """Of a tenant's layer what binds a request that is resolved already: enforced values, and what is settled by who answers."""
+    enforced = [name for name, policy in layer.policies.items() if policy.kind == "enforced"]
+    return only(layer, (*ANSWERED_HERE, *enforced))
+
+
+def only(layer: Layer, names: tuple[str, ...]) -> Layer:
+    return replace(layer, values={name: value for name, value in layer.values.items() if name in names})
+
+
+def bind(params: SamplingParams, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Write into the parameters what a policy has changed."""
+    for name in params.__struct_fields__:
+        if name in values and sources[name] not in ("request", "builtin") and name in BUILT_IN:
+            setattr(params, name, list(values[name]) if name == "stop" else values[name])
+
+
+async def chunks(answer: GenerateAnswer, stream: NodeStream) -> AsyncIterator[list[GenerateChunk]]:
+    """The answer's chunks, until every choice has ended; leaving early frees the node's slot."""
+    try:
+        async with aclosing(pipeline.until_finished(stream, len(answer.choices), lambda: answer.finished)) as news:
+            async for chunk in news:
+                yield answer.relay(chunk)
+    finally:
+        stream.close()
+
+
+async def events(answer: GenerateAnswer, stream: NodeStream) -> AsyncIterator[bytes]:
+    async for made in chunks(answer, stream):
+        if made:
+            yield b"".join(map(sse.event, made))
+    for chunk in answer.finish():
+        yield sse.event(chunk)
