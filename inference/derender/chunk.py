@@ -88,7 +88,7 @@ def chat_part(
         logprobs=ChatLogprobs() if part.logprobs is not None and entries is None and not choice.hidden else news.logprobs,
         finish_reason=news.finish_reason,
         stop_reason=news.stop_reason,
-        token_ids=news.token_ids if effective["return_token_ids"] and request.chat_request is not None else None,
+        token_ids=news.token_ids if effective["return_token_ids"] else None,
     )
 
 
@@ -105,15 +105,17 @@ def replay(choice: ChatChoice, state: StreamState) -> None:
 
 
 def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
-    choice.detokenizer.save(state, fed=bool(ids))
+    """A window for a plain choice; for a parser all ids, from which it can be made again."""
     state.role_sent = True
     state.logprob_context_token_ids = choice.namer.context
-    if choice.parser is not None:
-        state.tools_streamed = state.tools_streamed or choice.called
-        state.last_tool_call_ids = choice.parser.tool_call_ids
-        if ids:
-            state.output_token_ids = [*state.output_token_ids, *ids]
-            state.output_chunk_lens = [*state.output_chunk_lens, len(ids)]
+    if choice.parser is None:
+        choice.detokenizer.save(state, fed=bool(ids))
+        return
+    state.tools_streamed = state.tools_streamed or choice.called
+    state.last_tool_call_ids = choice.parser.tool_call_ids
+    if ids:
+        state.output_token_ids = [*state.output_token_ids, *ids]
+        state.output_chunk_lens = [*state.output_chunk_lens, len(ids)]
 
 
 def full_delta(news: ChatNews, role: str | None) -> ChatDelta:
@@ -170,7 +172,7 @@ def text_part(
         logprobs=logprobs,
         finish_reason=part.finish_reason,
         stop_reason=part.stop_reason,
-        token_ids=ids if effective["return_token_ids"] and request.completion_request is not None else None,
+        token_ids=ids if effective["return_token_ids"] else None,
     )
 
 

@@ -76,7 +76,7 @@ def chat_choice(
         logprobs=empty if news.logprobs is None else news.logprobs,
         finish_reason=news.finish_reason,
         stop_reason=news.stop_reason,
-        token_ids=news.token_ids if effective["return_token_ids"] and request.chat_request is not None else None,
+        token_ids=news.token_ids if effective["return_token_ids"] else None,
     )
 
 
@@ -131,7 +131,7 @@ def completion_choices(
             logprobs=None if entries is None else namer.completion(entries),
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
-            token_ids=ids if effective["return_token_ids"] and original is not None else None,
+            token_ids=ids if effective["return_token_ids"] else None,
             prompt_logprobs=response.prompt_logprobs,
         ))
     return made
@@ -156,7 +156,8 @@ def check_matching(request: DerenderCompletionRequest) -> None:
 
 
 def chat_namer(original: chat.ChatCompletionRequest | None, model: ServedModel, effective: Effective) -> TokenNamer:
-    keep = None if original is None else kept_candidates(original, effective)
+    says = original is not None and (original.logprobs is True or original.top_logprobs is not None)
+    keep = kept_candidates(original, effective) if original is not None and says else None
     return TokenNamer(model.tokenizer, as_ids=effective["return_tokens_as_token_ids"], keep=keep)
 
 

@@ -36,7 +36,7 @@ class DerenderChatRequest(Struct, kw_only=True):
     prompt_tokens: NonNegative | None = None
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatCompletionRequest | None = None
-    stream: Literal[False] | None = None
+    stream: Literal[False] = False
 
 
 class DerenderChatStreamRequest(Struct, kw_only=True):
@@ -55,7 +55,7 @@ class DerenderCompletionRequest(Struct, kw_only=True):
     prompt_tokens: list[NonNegative] | None = None
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
-    stream: Literal[False] | None = None
+    stream: Literal[False] = False
 
 
 class DerenderCompletionStreamRequest(Struct, kw_only=True):
