@@ -20,7 +20,7 @@ from inference.tokenizer import REPLACEMENT, Tokenizer, TokenText
 
 LOWEST = -9999.0
 PromptLogprobs = list[dict[str, Any] | None]
-COMPLETING = TokenText("", [], False)  # a token that holds part of a character which a later token completes
+BEGINNING = TokenText("", [])  # a token that holds part of a character, and not its end
 
 
 class TokenNamer:
@@ -69,12 +69,13 @@ class TokenNamer:
         return self._coupled and not entry.top_logprobs
 
     def _chat_decoded(self, entry: TokenLogprobs, context: list[int]) -> ChatLogprob:
-        token = decoded(self._tokenizer, entry.token_id, context)
+        tokenizer = self._tokenizer
         tops = []
         for candidate in entry.top_logprobs[: self._keep]:
-            top = decoded(self._tokenizer, candidate.token_id, context)
-            tops.append(TopLogprob(token=top.text, logprob=clamp(candidate.logprob), bytes=top.bytes))
-        return ChatLogprob(token=token.text, logprob=clamp(entry.logprob), bytes=token.bytes, top_logprobs=tops)
+            text, raw, *_ = decoded(tokenizer, candidate.token_id, context)
+            tops.append(TopLogprob(token=text, logprob=clamp(candidate.logprob), bytes=raw))
+        text, raw, *_ = decoded(tokenizer, entry.token_id, context)
+        return ChatLogprob(token=text, logprob=clamp(entry.logprob), bytes=raw, top_logprobs=tops)
 
     def _chat_placeholder(self, entry: TokenLogprobs, context: list[int]) -> ChatLogprob:
         """On derender paths a placeholder has no bytes. Coupled answers have: the decoded token's, and for candidates the placeholder's."""
@@ -101,7 +102,9 @@ class TokenNamer:
 def decoded(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
     """A token's text; one that completes a character gets the whole character, and those that began it get nothing (pipeline.md 8.3)."""
     token = tokenizer.text(token_id)
-    return completed(tokenizer, token_id, context) if token.broken else token
+    if not token.broken:
+        return token
+    return completed(tokenizer, token_id, context) if token.completes else BEGINNING
 
 
 def completed(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
@@ -113,8 +116,8 @@ def completed(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> To
         while before and tokenizer.text(before[-1]).broken:
             before.pop()
         text = without_prefix(whole, tokenizer.decode(before))
-        return TokenText(text, list(text.encode()), False)
-    return COMPLETING
+        return TokenText(text, list(text.encode()))
+    return BEGINNING
 
 
 def without_prefix(whole: str, prefix: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenizers import AddedToken, Encoding
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from inference.errors import BadRequest
@@ -23,14 +23,19 @@ WORD_START = "▁"  # SentencePiece's mark of a leading space
 
 
 class TokenText(NamedTuple):
-    """What a token alone decodes to. `bytes` is None outside the vocabulary; `broken` when it holds part of a character."""
+    """What a token alone decodes to. `bytes` is None outside the vocabulary.
+
+    `broken`: it ends in part of a character. `completes`: that part may be the end of one that earlier tokens began.
+    """
 
     text: str
     bytes: list[int] | None
-    broken: bool
+    broken: bool = False
+    completes: bool = False
 
 
-NO_TOKEN = TokenText("", None, False)
+NO_TOKEN = TokenText("", None)
+CHARACTER_STARTS = ("\u00c3", "\u00e6", "\u00f1", "<0xC3>", "<0xE6>", "<0xF1>")  # pieces of bytes that lead 2, 3 and 4: byte level, fallback
 
 
 class Tokenizer:
@@ -71,11 +76,17 @@ class Tokenizer:
         return cls(folder, Backend.from_buffer(content), config, templates, digest[:16])
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._encode(text, add_special_tokens).ids
+        try:
+            return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids  # fast: no offsets
+        except (TypeError, UnicodeError):
+            raise not_unicode() from None
 
     def encode_with_offsets(self, text: str, *, add_special_tokens: bool) -> tuple[list[int], list[list[int]]]:
         """Ids, and per id its [start, end) in code points of `text`."""
-        encoding = self._encode(text, add_special_tokens)
+        try:
+            encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+        except (TypeError, UnicodeError):
+            raise not_unicode() from None
         return encoding.ids, [list(span) for span in encoding.offsets]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -108,13 +119,11 @@ class Tokenizer:
         text = self.decode_pieces([piece])
         if piece.startswith(WORD_START) and self.decode_pieces(["a", piece]) == f"a {text}":
             text = f" {text}"
-        return TokenText(text, list(text.encode("utf-8", "replace")), text.endswith(REPLACEMENT))
+        broken = text.endswith(REPLACEMENT)
+        return TokenText(text, list(text.encode("utf-8", "replace")), broken, broken and self._completes(piece))
 
-    def _encode(self, text: str, add_special_tokens: bool) -> Encoding:
-        try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens)
-        except (TypeError, UnicodeError):
-            raise BadRequest("The text is not valid Unicode: it holds half of a surrogate pair.") from None
+    def _completes(self, piece: str) -> bool:
+        return not all(self.decode_pieces([start, piece]).endswith(REPLACEMENT) for start in CHARACTER_STARTS)
 
     def _id_of(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
@@ -126,6 +135,10 @@ class Tokenizer:
         marked = [i for i, token in added.items() if token.special]
         named = [self._id_of(name) for name in NAMED_TOKENS]
         return marked + [i for i in named if i is not None]
+
+
+def not_unicode() -> BadRequest:
+    return BadRequest("The text is not valid Unicode: it holds half of a surrogate pair.")
 
 
 def named_tokens(config: dict[str, Any]) -> dict[str, str]:
