@@ -104,6 +104,8 @@ class GenerateAnswer:
         if shown.finish_reason is None and not shown.token_ids and not shown.text:
             return None
         shown.weight_versions = None if shown.finish_reason is None else weight_versions(made)
+        if self.writer is not None:
+            self.writer.conceal(shown)
         chunk = GenerateChunk(
             request_id=self.request_id, output_mode=self.mode, choices=[shown], usage=self.usage([made]) if self.continuous else None
         )

@@ -66,14 +66,14 @@ class TextWriter:
         choice = self.choices[part.index]
         if choice.choice.finish_reason is not None:
             return None
-        entries = entries_of(part.logprobs, "logprobs")
+        entries, before = entries_of(part.logprobs, "logprobs"), choice.choice.count
         news = choice.feed(given(part.token_ids, []), entries, part.finish_reason, part.stop_reason)
         self.news[part.index].append(news)
         made = GenerateChunkChoice(
             index=part.index,
             finish_reason=news.finish_reason,
             stop_reason=news.stop_reason,
-            token_ids=news.token_ids,
+            token_ids=given(part.token_ids, [])[: choice.choice.count - before],
             logprobs=news.logprobs,
         )
         if self.mode == "text":
@@ -81,25 +81,26 @@ class TextWriter:
         elif self.mode == "derender":
             made.delta = delta_of(news.parsed)
         else:
-            made.logprobs = None if entries is None else GenerateLogprobs(content=entries[: len(given(news.token_ids, []))])
+            made.logprobs = None if entries is None else GenerateLogprobs(content=entries[: choice.choice.count - before])
         return made
 
-    def whole(self, index: int) -> GenerateChoice:
-        """A choice from its first token to its end; in the modes text and derender."""
-        news = self.news[index]
-        hidden = self.choices[index].hidden
-        made = GenerateChoice(
-            index=index,
-            finish_reason=news[-1].finish_reason if news else "stop",
-            stop_reason=news[-1].stop_reason if news else None,
-            token_ids=None if hidden else [i for part in news for i in given(part.token_ids, ())],
-            logprobs=whole_logprobs(news),
-        )
+    def conceal(self, part: GenerateChunkChoice) -> None:
+        """Take out the ids, once they are counted, where they would give hidden reasoning away."""
+        if self.choices[part.index].hidden:
+            part.token_ids = None
+
+    def dress_whole(self, choice: GenerateChoice) -> GenerateChoice:
+        """A whole choice in tokens becomes one in the mode's shape."""
+        news, maker = self.news[choice.index], self.choices[choice.index]
+        if self.mode == "tokens":
+            return choice
+        choice.logprobs = whole_logprobs(news)
         if self.mode == "text":
-            made.text = "".join([given(part.parsed.content, "") for part in news])
+            choice.text = "".join([given(part.parsed.content, "") for part in news])
         else:
-            made.message = self.choices[index].message(news)
-        return made
+            choice.message = maker.message(news)
+            choice.token_ids = None if maker.hidden else choice.token_ids
+        return choice
 
 
 def read_context(request: GenerateRequest, model: ServedModel) -> ParseContext:
