@@ -25,6 +25,7 @@ from tokenry.consumers.completions import ChatConsumer, TextConsumer
 from tokenry.consumers.generate import GenerateConsumer
 from tokenry.consumers.node import NodeAbort, NodeGenerate, NodeHealth, NodeMetrics, NodeModels, NodeNotFound
 from tokenry.consumers.sockets import ChatSocket, TextSocket
+from tokenry.errors import PAGES
 from tokenry.guard import App, Guard, Receive, Scope, Send
 from tokenry.options import ServeOptions
 
@@ -38,7 +39,6 @@ PLATFORM_SOCKETS: dict[str, App] = {
     "/v1/chat/completions": ChatSocket.as_asgi(),
     "/v1/completions": TextSocket.as_asgi(),
 }
-PAGES = ("/admin", "/static/", "/playground", "/usage", "/dashboard")
 NODE_HTTP: dict[str, App] = {
     "/inference/v1/generate": NodeGenerate.as_asgi(),
     "/inference/v1/abort_requests": NodeAbort.as_asgi(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
@@ -14,6 +15,8 @@ from inference import errors
 from inference.errors import ApiError
 
 logger = logging.getLogger("tokenry.errors")
+
+PAGES = ("/admin", "/static/", "/playground", "/usage", "/dashboard")  # Django with its middleware, for browsers
 
 
 def as_api_error(exc: BaseException) -> ApiError:
@@ -42,21 +45,30 @@ def drf_handler(exc: Exception, context: dict[str, Any]) -> Response:
     return Response(error.body(), status=error.status, headers=error.headers)
 
 
+def is_page(request: HttpRequest) -> bool:
+    """What people look at gets pages, everything else JSON."""
+    return request.path.startswith(PAGES)
+
+
 def json_response(error: ApiError) -> HttpResponse:
     return JsonResponse(error.body(), status=error.status, headers=error.headers)
 
 
-def page_not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if is_page(request):
+        return defaults.page_not_found(request, exception)
     return json_response(errors.NotFound(f"No such path: {request.path}"))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return json_response(errors.InternalError())
+    return defaults.server_error(request) if is_page(request) else json_response(errors.InternalError())
 
 
-def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return json_response(errors.BadRequest("The request cannot be read."))
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return defaults.bad_request(request, exception) if is_page(request) else json_response(errors.BadRequest("The request cannot be read."))
 
 
-def permission_denied(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if is_page(request):
+        return defaults.permission_denied(request, exception)
     return json_response(errors.PermissionDenied("Permission denied."))

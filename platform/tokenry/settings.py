@@ -159,5 +159,8 @@ LOGGING = {
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("TOKENRY_LOG_LEVEL", "WARNING")},
-    "loggers": {"tokenry": {"level": os.environ.get("TOKENRY_LOG_LEVEL", "INFO")}},
+    "loggers": {
+        "django.request": {"level": "ERROR"},  # a client's mistake is the client's to read
+        "tokenry": {"level": os.environ.get("TOKENRY_LOG_LEVEL", "INFO")},
+    },
 }

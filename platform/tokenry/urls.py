@@ -10,6 +10,7 @@ from tenants.admin import site
 from tokenry.api import health
 from tokenry.api.defaults import DefaultsView
 from tokenry.api.derender import ChatDerenderView, CompletionDerenderView
+from tokenry.api.later import MessagesRenderView, ResponsesRenderView
 from tokenry.api.models import ModelsView, ModelView
 from tokenry.api.render import ChatRenderView, CompletionRenderView
 from tokenry.api.tickets import TicketsView
@@ -20,6 +21,8 @@ urlpatterns = [
     path("v1/chat/completions/derender", ChatDerenderView.as_view()),
     path("v1/completions/render", CompletionRenderView.as_view()),
     path("v1/completions/derender", CompletionDerenderView.as_view()),
+    path("v1/responses/render", ResponsesRenderView.as_view()),
+    path("v1/messages/render", MessagesRenderView.as_view()),
     path("tokenize", TokenizeView.as_view()),
     path("detokenize", DetokenizeView.as_view()),
     path("v1/models", ModelsView.as_view()),

@@ -46,6 +46,7 @@ class Command(BaseCommand):
         from tenants.services import ensure_demo  # the generate role must not touch the tenants' tables
 
         self.say("Preparing the database ...")
+        settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
         call_command("migrate", interactive=False, verbosity=0)
         self.demo = ensure_demo()
 
