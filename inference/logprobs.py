@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from inference.protocol.chat import ChatLogprob, ChatLogprobs, TopLogprob
 from inference.protocol.codec import convert
 from inference.protocol.completions import CompletionLogprobs

@@ -85,7 +85,7 @@ def load_model(
     reasoning_parser: str | None = None,
     enable_auto_tool_choice: bool = False,
 ) -> ServedModel:
-    """Read what a model's folder says of itself (config.json, generation_config.json, the tokenizer) under what the server was started with.
+    """What a model's folder says of itself (config.json, generation_config.json, the tokenizer), and what the server was started with.
 
     Raises:
         FileNotFoundError: no tokenizer where one is needed.

@@ -12,20 +12,21 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from inference import chat_template
-from inference.errors import BadRequest, SchemaError
+from inference.errors import BadRequest
 from inference.messages import conversation
 from inference.model import ServedModel
 from inference.parsers import adjusts_skip_special_tokens, reasoning_ended, structural_tag
 from inference.parsing import parse_context, template_kwargs
+from inference.prompts import fitting, split_prompts, tokenize
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.completions import CompletionRequest
 from inference.protocol.generate import GenerateRequest, ParseContext, SamplingParams, StreamOptions
 from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered as Rendered
 from inference.resolve import BUILT_IN, TEMPLATE_KWARGS, Effective
-from inference.sampling import given, stop_list, wire_params
-from inference.tokenizer import Tokenizer
-from inference.validate import check_chat, check_completion
+from inference.sampling import wire_params
+from inference.validate import check_chat, check_completion, check_template
+from inference.values import given, stop_list
 
 COMPLETION_BUILT_IN: Mapping[str, Any] = MappingProxyType({**BUILT_IN, "max_tokens": 16})
 NO_STRUCTURE: Mapping[str, Any] = MappingProxyType({
@@ -100,6 +101,7 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
 
 def chat_tokens(request: ChatCompletionRequest, effective: Effective, model: ServedModel) -> list[int]:
     """The prompt's ids alone, however long it is."""
+    check_template(request, effective, model)
     messages = conversation(request.messages)
     text = templated(request, messages, template_kwargs(request, effective), model)
     return model.tokenizer.encode(text, add_special_tokens=given(request.add_special_tokens, False))
@@ -172,7 +174,7 @@ def render_prompt(
         **carried(request, effective),
     )
     text = prompt if isinstance(prompt, str) and request.truncate_prompt_tokens is None else None
-    return Rendered(generate, text, prompt_echo(text, ids, model.tokenizer) if request.echo else None)
+    return Rendered(generate, text, (model.tokenizer.decode(ids) if text is None else text) if request.echo else None)
 
 
 def carried(request: OpenAIRequest, effective: Effective) -> dict[str, Any]:
@@ -207,38 +209,6 @@ def templated(request: ChatCompletionRequest, messages: list[dict[str, Any]], kw
     return chat_template.render(template, variables)
 
 
-def tokenize(
-    text: str, request: OpenAIRequest, model: ServedModel, *, add_special_tokens: bool
-) -> tuple[list[int], list[list[int]] | None]:
-    """Ids, and offsets where they are asked for. A text that cannot fit is refused before it costs anything."""
-    tokenizer = model.tokenizer
-    if request.truncate_prompt_tokens is None and len(text) > model.max_model_len * tokenizer.longest_piece:
-        raise too_long(model)
-    if not request.return_token_offsets:
-        return fitting(tokenizer.encode(text, add_special_tokens=add_special_tokens), request, model), None
-    ids, offsets = tokenizer.encode_with_offsets(text, add_special_tokens=add_special_tokens)
-    kept = fitting(ids, request, model)
-    return kept, offsets[len(ids) - len(kept) :]
-
-
-def fitting(ids: list[int], request: OpenAIRequest, model: ServedModel) -> list[int]:
-    """The ids, cut to their last ones where the request says so; there must be some, and room for one more."""
-    room = model.max_model_len - 1
-    keep = request.truncate_prompt_tokens
-    if keep is not None:
-        ids = ids[-(room if keep == -1 else keep) :]
-    if not ids:
-        raise BadRequest("No token_ids rendered")
-    if len(ids) > room:
-        raise too_long(model)
-    return ids
-
-
-def too_long(model: ServedModel) -> BadRequest:
-    limit = model.max_model_len
-    return BadRequest(f"The prompt is too long: the context holds max_model_len={limit} tokens, with the output.", "input_tokens")
-
-
 def max_tokens(effective: Effective, prompt_tokens: int, model: ServedModel) -> int:
     """Never more than fits; asking for more than could fit with any prompt is refused, a default may."""
     left = model.max_model_len - prompt_tokens
@@ -268,33 +238,3 @@ def echo_of(messages: list[dict[str, Any]]) -> str | None:
     """A chat echoes its last message, if that is the assistant's."""
     last = messages[-1]
     return last["content"] if last["role"] == "assistant" and isinstance(last.get("content"), str) else None
-
-
-def prompt_echo(text: str | None, ids: list[int], tokenizer: Tokenizer) -> str:
-    return tokenizer.decode(ids) if text is None else text
-
-
-def split_prompts(prompt: str | list[Any] | None) -> list[str | list[int]]:
-    """`prompt` is one text, one list of ids, or a list of either; each entry is a prompt of its own.
-
-    Raises:
-        BadRequest: there is none. SchemaError: entries of several kinds, or ids that are none.
-    """
-    if prompt is None or prompt == "":
-        raise BadRequest("prompt must be given and must not be empty.", "prompt")
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise BadRequest("At least one prompt is needed.", "prompt")
-    if all(isinstance(entry, str) for entry in prompt):
-        return prompt
-    if all(isinstance(entry, list) for entry in prompt):
-        return [checked_ids(entry, f"body.prompt.{i}") for i, entry in enumerate(prompt)]
-    return [checked_ids(prompt, "body.prompt")]
-
-
-def checked_ids(ids: list[Any], path: str) -> list[int]:
-    for i, entry in enumerate(ids):
-        if type(entry) is not int or entry < 0:
-            raise SchemaError(f"{path}.{i}: Expected a token id (int >= 0), or prompts all of one kind", f"{path}.{i}")
-    return ids

@@ -35,7 +35,8 @@ class TokenText(NamedTuple):
 
 
 NO_TOKEN = TokenText("", None)
-CHARACTER_STARTS = ("\u00c3", "\u00e6", "\u00f1", "<0xC3>", "<0xE6>", "<0xF1>")  # pieces of bytes that lead 2, 3 and 4: byte level, fallback
+# The pieces of bytes that begin characters of 2, 3 and 4: of byte-level tokenizers, and of those with byte fallback.
+CHARACTER_STARTS = ("\u00c3", "\u00e6", "\u00f1", "<0xC3>", "<0xE6>", "<0xF1>")
 
 
 class Tokenizer:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from inference.errors import BadRequest
+from inference.limits import check_salt
 from inference.model import ServedModel
 from inference.parsing import tool_choice
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.completions import CompletionRequest
 from inference.protocol.openai import OpenAIRequest
 from inference.resolve import Effective
-from inference.sampling import check_salt
 
 UNSUPPORTED = ("structured_outputs", "logits_processors")
 UNSUPPORTED_IN_CHAT = (*UNSUPPORTED, "functions", "function_call", "audio", "mm_processor_kwargs")
@@ -26,11 +26,15 @@ def check_chat(request: ChatCompletionRequest, effective: Effective, model: Serv
         raise BadRequest(f"top_logprobs must be at least 0, or -1 for all, got {top}.", "top_logprobs")
     if request.modalities is not None and request.modalities != ["text"]:
         raise BadRequest("modalities other than text are not supported.", "modalities")
+    check_template(request, effective, model)
+    check_tools(request, model)
+
+
+def check_template(request: ChatCompletionRequest, effective: Effective, model: ServedModel) -> None:
     if request.continue_final_message and effective["add_generation_prompt"]:
         raise BadRequest("continue_final_message needs add_generation_prompt to be false.", "continue_final_message")
     if request.chat_template is not None and not model.trust_request_chat_template:
         raise BadRequest("chat_template in a request is refused: the server runs without --trust-request-chat-template.", "chat_template")
-    check_tools(request, model)
 
 
 def check_completion(request: CompletionRequest, effective: Effective, model: ServedModel) -> None:

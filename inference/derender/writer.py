@@ -16,7 +16,7 @@ from inference.model import ServedModel
 from inference.protocol.codec import convert
 from inference.protocol.engine import Sampling
 from inference.protocol.generate import GenerateChoice, GenerateChunkChoice, GenerateLogprobs, GenerateRequest, ParseContext
-from inference.sampling import given, stop_list
+from inference.values import given, stop_list
 
 
 def text_writer(request: GenerateRequest, sampling: Sampling, model: ServedModel, *, as_ids: bool) -> TextWriter | None:
