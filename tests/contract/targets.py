@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from tests.contract.run_cases import Node, Skip
+from tests.contract.run_cases import Node
 from tests.world import NODE_SECRET, Server, World
-
-PARSERS_LANDED = False
 
 HERMES = ("--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1", "--enable-auto-tool-choice")
 PLATFORMS: Mapping[str, tuple[str, ...]] = MappingProxyType({
@@ -70,19 +68,11 @@ class Targets(Mapping[str, Node]):
         return Node(tenant.url, tenant.key)
 
     def platform(self, kind: str) -> Server:
-        flags = PLATFORMS[kind]
-        refuse_parsers(flags)
         name = f"cases-{kind}"
         tokenizer = "t2" if kind == "t2" else "t1"
-        return self.world.servers.get(name) or self.world.scripted_platform(name, self.node("G"), *flags, tokenizer=tokenizer)
+        return self.world.servers.get(name) or self.world.scripted_platform(name, self.node("G"), *PLATFORMS[kind], tokenizer=tokenizer)
 
     def node(self, target: str) -> Server:
         flags = NODES[target]
-        refuse_parsers(flags)
         name = f"cases-node{''.join(flags)}"
         return self.world.servers.get(name) or self.world.scripted_node(name, *flags)
-
-
-def refuse_parsers(flags: tuple[str, ...]) -> None:
-    if not PARSERS_LANDED and any("parser" in flag for flag in flags):
-        raise Skip("parser yet")
