@@ -99,6 +99,11 @@ class MemberAdmin(TenantScopedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return (*super().get_readonly_fields(request, obj), *(() if obj is None else ("user", "created")))
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
+        """A member who made keys stays, and the page says so; that keys cannot be deleted at all would be the lesser half of it."""
+        listed, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        return listed, counts, lacking - {"key"} if protected else lacking, protected
+
     def save_model(self, request: HttpRequest, obj: Member, form: Any, change: bool) -> None:
         if change:
             super().save_model(request, obj, form, change)

@@ -137,5 +137,5 @@ class TenantScopedAdmin(ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """By the tenant and by the declared filters alone: any other column could be read bit by bit through `?column__gt=`."""
-        declared = {item if isinstance(item, str) else item[0] for item in self.list_filter if isinstance(item, str | tuple)}
+        declared = {item if isinstance(item, str) else item.parameter_name for item in self.list_filter}
         return lookup in {"tenant", "tenant__id__exact"} or lookup.split("__")[0] in declared

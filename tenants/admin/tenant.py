@@ -25,16 +25,19 @@ class TenantForm(forms.ModelForm):
 
 @admin.register(Tenant, site=site)
 class TenantAdmin(TenantScopedAdmin):
-    """Platform staff run the tenants; a tenant's people see their own."""
+    """Platform staff run the tenants; a tenant's people see their own. One is switched off, never deleted: its use stays accounted for."""
 
     tenant_path = "pk"
-    adders = changers = deleters = NOBODY
+    adders = changers = NOBODY
     form = TenantForm
     list_display = ("name", "slug", "active", "weight", "created")
     list_filter = ("active",)
     search_fields = ("name", "slug")
     readonly_fields = ("belongings", "created")
     prepopulated_fields = {"slug": ("name",)}
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         fields = ("name", "slug", "active", "weight", "allowed_models")

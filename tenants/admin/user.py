@@ -1,4 +1,7 @@
-"""Users belong to the platform, not to a tenant: superusers alone see them. A tenant's people are its members."""
+"""Users belong to the platform, not to a tenant: superusers alone see them. A tenant's people are its members.
+
+A user is switched off, never deleted: the log of what was done by whom would go with it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_superuser)
 
-    has_change_permission = has_delete_permission = has_view_permission
+    has_change_permission = has_view_permission
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_superuser)

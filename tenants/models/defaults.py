@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -74,9 +75,8 @@ class Defaults(Checked):
     def __str__(self) -> str:
         return f"{self.tenant}: {self.key or self.model or 'every model'}"
 
-    def clean(self) -> None:
-        if self.key is not None and self.key.tenant_id != self.tenant_id:
-            raise ValidationError({"key": "Not a key of this tenant."})
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Before Django's own cleaning, which makes 1 of 1.5 and true of "t"."""
         faults: dict[str, str] = {}
         for name, setting in self.values().items():
             try:
@@ -85,6 +85,11 @@ class Defaults(Checked):
                 faults[COLUMNS[name]] = fault.message
         if faults:
             raise ValidationError(faults)
+        super().clean_fields(exclude)
+
+    def clean(self) -> None:
+        if self.key is not None and self.key.tenant_id != self.tenant_id:
+            raise ValidationError({"key": "Not a key of this tenant."})
 
     def values(self) -> dict[str, Any]:
         """What is set here, by the request's field names."""

@@ -28,7 +28,8 @@ def test_the_secret_is_not_in_the_repr() -> None:
 GOOD = f"tk_{'a' * 16}_{'b' * 64}"
 
 
-NO_KEYS = [None, "", "tk_", "sk-123", "tk__" + "b" * 64, GOOD.replace("b", "é"), GOOD.upper(), GOOD[:-1], GOOD + "0", GOOD + "\n", " " + GOOD]
+NO_KEYS = [None, "", "tk_", "sk-123", "tk__" + "b" * 64, GOOD.replace("b", "é"), GOOD.upper()]
+NO_KEYS += [GOOD[:-1], GOOD + "0", GOOD + "\n", " " + GOOD]
 
 
 @pytest.mark.parametrize("token", NO_KEYS)
