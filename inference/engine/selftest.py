@@ -1,0 +1,68 @@
+"""Proof that a fused forward computes the model: its greedy tokens are those of the model's own modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.engine.engine import Engine
+from inference.engine.executor import ModelExecutor, Runner
+from inference.engine.kv import RowStore
+from inference.engine.scheduler import Limits, Scheduler
+from inference.protocol.engine import EngineRequest, Sampling
+
+PROMPT, NEW = 24, 6
+TIES = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.25}  # logits this close may swap places
+
+
+@dataclass
+class Reference:
+    """What the model's own modules answer to one prompt."""
+
+    prompt: list[int]
+    tokens: list[int]
+    logits: list[Tensor]  # that each token is the best of
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, model: Any) -> Reference:
+        vocabulary = model.get_output_embeddings().weight.shape[0]
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(vocabulary, (PROMPT,), generator=generator).tolist()
+        reference = cls(list(ids), [], [])
+        for _ in range(NEW):
+            logits = model(torch.tensor([ids], device=model.device), use_cache=False, logits_to_keep=1).logits[0, -1].float()
+            reference.logits.append(logits)
+            reference.tokens.append(int(logits.argmax()))
+            ids.append(reference.tokens[-1])
+        return reference
+
+    def fault_of(self, runner: Runner) -> str | None:
+        """How the runner's answer differs, or None: chunked prompt, then one token a step, as in real work."""
+        try:
+            tokens = greedy(runner, self.prompt)
+        except (RuntimeError, ValueError, IndexError) as exc:
+            return f"its self-test raised {exc}"
+        for expected, got, logits in zip(self.tokens, tokens, self.logits, strict=True):
+            if got != expected:
+                gap = float(logits[expected] - logits[got])
+                return None if gap <= TIES[runner.shape.dtype] else f"its self-test gave token {got} for {expected}"
+        return None
+
+
+def greedy(runner: Runner, prompt: list[int]) -> list[int]:
+    length = PROMPT + NEW
+    store = RowStore(runner.shape, max_len=length, budget=length, pages=None)
+    limits = Limits(max_rows=1, max_len=length, chunk=PROMPT * 2 // 3, chunk_idle=PROMPT * 2 // 3)
+    engine = Engine(ModelExecutor(runner, store), Scheduler(limits, store))
+    engine.add(EngineRequest(id="self-test", token_ids=prompt, sampling=Sampling(temperature=0, max_tokens=NEW)))
+    tokens: list[int] = []
+    while engine.busy:
+        for output in engine.step():
+            if output.error is not None:
+                raise RuntimeError(output.error)
+            tokens += output.choices[0].token_ids
+    return tokens
