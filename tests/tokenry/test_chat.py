@@ -167,7 +167,7 @@ BAD = [
     ({"logprobs": "yes"}, 400, "body.logprobs"),
     ({"top_logprobs": 2}, 400, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, 400, None),
-    ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
+    ({"stream": False, "stream_options": {"include_usage": True}}, 400, "stream_options"),
     ({"stream": "true"}, 400, "body.stream"),
     ({"return_tokens_as_token_ids": "true"}, 400, "body.return_tokens_as_token_ids"),
     ({"return_tokens_as_token_ids": 1}, 400, "body.return_tokens_as_token_ids"),

@@ -67,7 +67,9 @@ def test_a_socket_that_closes_ends_its_streams(scripted: Scene):
     with connect(scripted.alice.url.replace("http", "ws") + "/v1/chat/completions", additional_headers=scripted.alice.headers) as opened:
         for stream_id in "abc":
             opened.send(json.dumps({"type": "create", "stream_id": stream_id, "request": SLOW}))
-        opened.recv(timeout=10)
+        begun = set()
+        while len(begun) < 3:
+            begun.add(json.loads(opened.recv(timeout=10))["stream_id"])
         assert running(scripted) == 3
     wait_for_empty(scripted)
 

@@ -66,8 +66,8 @@ class ApiConsumer(AsyncConsumer):
             self.check()
             body, self.body = b"".join(self.body), []
             await self.handle(body)
-        except asyncio.CancelledError:
-            raise
+        except OSError:
+            return  # raised by the server where the connection is gone: nobody is left to tell
         except Exception as exc:
             await self.fail(as_api_error(exc))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from inference.derender import text_writer
+from inference.engine.client import Outputs
+from inference.engine.metrics import exposition
 from inference.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from inference.generated import GenerateAnswer
 from inference.protocol.codec import decode
-from inference.protocol.engine import EngineOutput, EngineRequest
+from inference.protocol.engine import EngineRequest
 from inference.protocol.generate import GenerateChunk, GenerateRequest
 from inference.protocol.openai import ModelCard, ModelList
 from inference.sampling import check_generate_request, engine_sampling
@@ -22,7 +24,6 @@ from tokenry.auth import require_node_secret
 from tokenry.consumers.abort import AbortRequest
 from tokenry.consumers.base import ApiConsumer
 from tokenry.guard import header
-from tokenry.node_metrics import exposition
 from tokenry.pipeline import request_base
 
 ID_PREFIX = "generate-tokens-"
@@ -51,7 +52,7 @@ class NodeGenerate(NodeConsumer):
         base = request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
         writer = text_writer(request, work.sampling, self.node.model, as_ids=self.node.options.return_tokens_as_token_ids)
         answer = GenerateAnswer(request, self.node.model, ID_PREFIX + base, n=work.sampling.n, writer=writer)
-        outputs = self.node.engine.submit(work)
+        outputs = self.node.engine.generate(work)
         with self.listed(answer.request_id, work.id):
             if request.stream is True:
                 await self.stream(events(answer, outputs))
@@ -100,16 +101,16 @@ class NodeGenerate(NodeConsumer):
                 del live[request_id]
 
 
-async def chunks(answer: GenerateAnswer, outputs: AsyncGenerator[EngineOutput]) -> AsyncIterator[list[GenerateChunk]]:
+async def chunks(answer: GenerateAnswer, outputs: Outputs) -> AsyncIterator[list[GenerateChunk]]:
     """The answer's chunks, until every choice has ended: a stop string may end it before the engine would."""
-    async with aclosing(outputs):
+    async with outputs:
         async for output in outputs:
             yield answer.feed(output)
             if answer.finished and not output.finished:
                 break
 
 
-async def events(answer: GenerateAnswer, outputs: AsyncGenerator[EngineOutput]) -> AsyncIterator[bytes]:
+async def events(answer: GenerateAnswer, outputs: Outputs) -> AsyncIterator[bytes]:
     async for made in chunks(answer, outputs):
         if made:
             yield b"".join(map(sse.event, made))
@@ -155,7 +156,7 @@ class NodeMetrics(NodeConsumer):
     reads_body = False
 
     async def handle(self, body: bytes) -> None:
-        await self.reply(None, raw=exposition(self.node.engine), headers={"content-type": CONTENT_TYPE_LATEST})
+        await self.reply(None, raw=exposition(self.node.engine.stats()).encode(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 class NodeNotFound(ApiConsumer):

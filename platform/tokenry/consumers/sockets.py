@@ -131,7 +131,12 @@ class CompletionSocket(AsyncConsumer):
             raise NotFound(f"The model `{model.name}` does not exist.", "model")
 
     async def say(self, payload: Mapping[str, Any]) -> None:
-        await self.send({"type": "websocket.send", "text": encode(payload).decode()})
+        """One frame. A connection that is gone takes its streams with it; that is no error."""
+        try:
+            await self.send({"type": "websocket.send", "text": encode(payload).decode()})
+        except OSError:
+            self.closed = True
+            raise asyncio.CancelledError from None
 
     async def close_when_idle(self) -> None:
         """A connection that is silent for long without work, or open for very long, ends; its streams first."""
