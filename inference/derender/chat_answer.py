@@ -137,8 +137,13 @@ class ChatAnswer(Answer):
             logprobs=whole_logprobs(news),
             finish_reason=None if last is None else last.finish_reason,
             stop_reason=None if last is None else last.stop_reason,
-            token_ids=[i for part in news for i in part.token_ids or ()] if self.return_ids else None,
+            token_ids=self._shown_ids(index) if self.return_ids else None,
         )
+
+    def _shown_ids(self, index: int) -> list[int] | None:
+        if self.choices[index].hidden:
+            return None
+        return [i for news in self.news[index] if news.token_ids is not None for i in news.token_ids]
 
 
 def delta_of(parsed: ParsedDelta) -> ChatDelta:
