@@ -40,7 +40,8 @@ def test_a_key_with_the_wrong_secret_gives_the_same_answer(scripted: Scene):
 
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("GET", "/v1/nope", 404), ("POST", "/v1/chat/completions/", 404), ("GET", "/nope", 404), ("GET", "/v1/chat/completions/render", 405),
-    ("DELETE", "/v1/models", 405), ("GET", "/v1/chat/completions", 405), ("GET", "/v1/models/nope", 404), ("GET", "/v1/defaults?model=nope", 404),
+    ("DELETE", "/v1/models", 405), ("GET", "/v1/chat/completions", 405), ("GET", "/v1/models/nope", 404),
+    ("GET", "/v1/defaults?model=nope", 404),
 ])  # fmt: skip
 def test_errors_of_routing_are_json_too(scripted: Scene, method, path, status):
     response = scripted.alice.http.request(method, path)

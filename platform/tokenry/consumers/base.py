@@ -25,6 +25,10 @@ from tokenry.request_id import clean_id
 JSON = b"application/json"
 
 
+class ClientGone(Exception):
+    """The connection is closed: there is nobody left to tell."""
+
+
 class ApiConsumer(AsyncConsumer):
     """One request. A subclass writes `handle(body)`, which answers by `self.reply` or `self.stream`."""
 
@@ -66,8 +70,8 @@ class ApiConsumer(AsyncConsumer):
             self.check()
             body, self.body = b"".join(self.body), []
             await self.handle(body)
-        except OSError:
-            return  # raised by the server where the connection is gone: nobody is left to tell
+        except ClientGone:
+            return
         except Exception as exc:
             await self.fail(as_api_error(exc))
 
@@ -123,6 +127,12 @@ class ApiConsumer(AsyncConsumer):
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        try:
+            await super().send(message)
+        except OSError:  # how an ASGI server says that the connection is closed
+            raise ClientGone from None
 
     async def write(self, data: bytes, *, more: bool) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
