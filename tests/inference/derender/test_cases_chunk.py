@@ -11,7 +11,6 @@ from tests.inference.samples import (
     ABSENT,
     BASE,
     DECODED,
-    E_IDS,
     HI,
     P1,
     PLACEHOLDERS,
@@ -178,7 +177,8 @@ def test_c5_the_override_holds_call_by_call(to: str, override: Any, placeholders
 @pytest.mark.parametrize("override", [True, False])
 def test_c23_hidden_reasoning_does_not_leak(override: bool) -> None:
     ids = [*b("a"), 260, *b("b")]
-    request = {"messages": HI, "logprobs": True, "include_reasoning": False, "return_token_ids": True, "return_tokens_as_token_ids": override}
+    asked = {"logprobs": True, "include_reasoning": False, "return_token_ids": True, "return_tokens_as_token_ids": override}
+    request = {"messages": HI, **asked}
     bodies = chunked(model("RP"), [[i] for i in ids], plain_lps(ids), chat_request=request, prompt_token_ids=P1)
     assert [(choice(body)["logprobs"], choice(body)["token_ids"]) for body in bodies] == [(None, None)] * 3
     assert contents(bodies) == [None, None, "b"]
@@ -186,7 +186,7 @@ def test_c23_hidden_reasoning_does_not_leak(override: bool) -> None:
 
 
 def test_context_goes_on_past_chunks_without_logprobs() -> None:
-    first = chunk_call(model(), b("ab") + [195])
+    first = chunk_call(model(), [*b("ab"), 195])
     second = chunk_call(model(), [169], first["stream_state"], plain_lps([169]))
     assert choice(second)["logprobs"]["content"][0]["token"] == "é"
 

@@ -8,7 +8,7 @@ import pytest
 
 from inference.errors import InternalError
 from inference.resolve import Layer
-from tests.inference.samples import BASE, DECODED, E_IDS, HI, PLACEHOLDERS, P1, b, coupled, lp, matrix, model, plain_lps, singles, whole
+from tests.inference.samples import BASE, DECODED, E_IDS, HI, P1, PLACEHOLDERS, b, coupled, lp, matrix, model, plain_lps, singles, whole
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
 CALL = [261, *b('\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n'), 262]
@@ -130,7 +130,7 @@ def test_logprobs_and_ids_are_shown_of_a_token_without_text() -> None:
 def test_usage_comes_last_and_counts_all_choices() -> None:
     fed = [part for i in range(2) for part in singles(b("Hi"), index=i)]
     options = {"include_usage": True}
-    answer, chunks = coupled(model(), fed, stream=True, n=2, temperature=1.0, stream_options=options)
+    _, chunks = coupled(model(), fed, stream=True, n=2, temperature=1.0, stream_options=options)
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"] == {"prompt_tokens": 21, "total_tokens": 25, "completion_tokens": 4}
     assert [chunk.get("usage") for chunk in chunks[:-1]] == [None] * 6

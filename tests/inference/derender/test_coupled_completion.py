@@ -79,7 +79,8 @@ def test_an_echo_stands_before_the_text() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_echo_brings_the_prompts_logprobs(stream: bool) -> None:
     """The first prompt token has none: nothing predicts it."""
-    answer, chunks = coupled_text(model(), singles(b("!"), plain_lps(b("!"))), prompt_logprobs=PROMPT_ROWS, echo=True, logprobs=1, stream=stream)
+    fields: dict[str, Any] = {"echo": True, "logprobs": 1, "stream": stream}
+    answer, chunks = coupled_text(model(), singles(b("!"), plain_lps(b("!"))), prompt_logprobs=PROMPT_ROWS, **fields)
     got = joined(chunks) if stream else whole(answer)["choices"][0]["logprobs"]
     assert got == {
         "tokens": ["H", "i", "!"],

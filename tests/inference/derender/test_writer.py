@@ -34,7 +34,8 @@ def written(made: TextWriter | None, parts: list[dict[str, Any]]) -> tuple[dict[
     shown = [out for part in parts if (out := made.feed(GenerateChunkChoice(**{"index": 0, **part}))) is not None]
     ids = [i for part in shown for i in part.token_ids or ()]
     logprobs = [entry for part in shown if part.logprobs is not None and made.mode == "tokens" for entry in part.logprobs.content]
-    choice = GenerateChoice(index=0, token_ids=ids, finish_reason=shown[-1].finish_reason, stop_reason=shown[-1].stop_reason, logprobs=logprobs)
+    last = shown[-1]
+    choice = GenerateChoice(index=0, token_ids=ids, finish_reason=last.finish_reason, stop_reason=last.stop_reason, logprobs=logprobs)
     whole = json.loads(codec.encode(made.dress_whole(choice)))
     return whole, [json.loads(codec.encode(part)) for part in shown]
 
