@@ -65,7 +65,9 @@ def chat_render(to: ServedModel, layers: Sequence[Layer] = (), request_id: str =
     return render_chat(request, resolve(chat_settings(request), (*layers, *to.layers)), to, request_id)
 
 
-def completion_render(to: ServedModel, prompt: Any, layers: Sequence[Layer] = (), request_id: str = "cmpl-1", **fields: Any) -> list[Rendered]:
+def completion_render(
+    to: ServedModel, prompt: Any, layers: Sequence[Layer] = (), request_id: str = "cmpl-1", **fields: Any
+) -> list[Rendered]:
     request = codec.convert(CompletionRequest, given({"prompt": prompt, **fields}))
     effective = resolve(completion_settings(request), (*layers, *to.layers), COMPLETION_BUILT_IN)
     return render_completion(request, effective, to, request_id)
@@ -129,7 +131,9 @@ def text_request(fields: Any) -> Any:
 
 # ---- coupled answers over a node's chunks
 
-def coupled(to: ServedModel, chunks: Sequence[dict[str, Any]], layers: Sequence[Layer] = (), **fields: Any) -> tuple[Any, list[dict[str, Any]]]:
+def coupled(
+    to: ServedModel, chunks: Sequence[dict[str, Any]], layers: Sequence[Layer] = (), **fields: Any
+) -> tuple[Any, list[dict[str, Any]]]:
     """(answer, chunks shown): a chat request answered by these choices of a node, one after another."""
     request = codec.convert(ChatCompletionRequest, given({"messages": HI, **fields}))
     effective = resolve(chat_settings(request), (*layers, *to.layers))

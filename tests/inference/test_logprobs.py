@@ -97,7 +97,8 @@ def test_a_position_whose_candidates_were_all_cut_is_an_empty_object() -> None:
 
 def test_prompt_logprobs_go_by_id_and_get_their_names_later() -> None:
     rows = prompt_logprobs([None, [(169, -0.5, 1), (65, math.nan, 0)]])
-    assert rows == [None, {"169": {"logprob": -0.5, "rank": 1, "decoded_token": None}, "65": {"logprob": -9999.0, "rank": None, "decoded_token": None}}]
+    ranked, unranked = ({"logprob": value, "rank": rank, "decoded_token": None} for value, rank in ((-0.5, 1), (-9999.0, None)))
+    assert rows == [None, {"169": ranked, "65": unranked}]
     named = named_prompt_logprobs(rows, [195, 169], T1)
     assert named[1] is not None
     assert [entry["decoded_token"] for entry in named[1].values()] == ["é", "A"]

@@ -65,7 +65,8 @@ def test_which_tokens_can_end_a_character(tokenizer: Tokenizer, first: int) -> N
 
 
 def test_a_template_may_stand_in_a_file_or_in_a_list(tmp_path: Path) -> None:
-    config = {"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}], "eos_token": {"content": "</s>"}}
+    templates = [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]
+    config = {"chat_template": templates, "eos_token": {"content": "</s>"}}
     (tmp_path / "tokenizer.json").write_bytes((FIXTURES / "tokenizers" / "t2" / "tokenizer.json").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     listed = Tokenizer.load(tmp_path)
