@@ -23,9 +23,12 @@ class TokensChunk(GenerateChunk, kw_only=True):
 decode_chunk = msgspec.json.Decoder(TokensChunk).decode
 
 
+SEPARATE = 16  # chunks in one read that pass as they are: whoever keeps up gets one per step
+
+
 def merge(chunks: Sequence[GenerateChunk]) -> Iterator[GenerateChunk]:
-    """The same news in as few chunks as order allows: one per choice, each ended by its finish. What carries no choice stays alone."""
-    if len(chunks) < 2:
+    """The same news, where there are many, in as few chunks as order allows: one per choice. What carries no choice stays alone."""
+    if len(chunks) <= SEPARATE:
         yield from chunks
         return
     pending: dict[int, GenerateChunk] = {}
