@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -16,10 +17,26 @@ from tenants.admin.fields import InheritableJSONField, SuggestingInput, TriState
 from tenants.admin.scoped import TenantScopedAdmin
 from tenants.admin.site import site
 from tenants.defaults import COLUMNS, FLAG_COLUMNS, LEAF_PREFIX, NAMES, VALUE_COLUMNS
-from tenants.inheritance import inherited
+from tenants.inheritance import inherited, words
 from tenants.models import Defaults, Policy
 
 SCOPE = ("tenant", "model", "key")
+
+
+def in_threes(fields: Sequence[Any]) -> list[Sequence[Any]]:
+    """Three to a row."""
+    return [fields[start : start + 3] for start in range(0, len(fields), 3)]
+
+
+def in_words(column: str) -> Callable[[Defaults], str]:
+    """The field of a page that shows a column to who may not edit it; it keeps the column's label and text."""
+
+    def show(row: Defaults) -> str:
+        value = getattr(row, column)
+        return "inherit" if value is None else words(NAMES[column], value)
+
+    show.__name__ = column
+    return show
 
 
 class PolicyFormSet(PaginationInlineFormSet):
@@ -74,11 +91,12 @@ class DefaultsAdmin(TenantScopedAdmin):
         whose = (None, {"fields": SCOPE, "description": "Leave model and key empty for everything that the tenant does."})
         if obj is None:
             return [whose]
+        as_field = str if self.has_change_permission(request, obj) else in_words
         return [
-            (None, {"fields": SCOPE}),
-            ("Flags", {"fields": FLAG_COLUMNS}),
-            ("Values", {"fields": VALUE_COLUMNS}),
-            ("Chat template", {"fields": (TEMPLATE_KWARGS,)}),
+            (None, {"fields": (SCOPE,)}),
+            ("Flags", {"fields": in_threes([as_field(column) for column in FLAG_COLUMNS])}),
+            ("Values", {"fields": in_threes([as_field(column) for column in VALUE_COLUMNS])}),
+            ("Chat template", {"fields": (as_field(TEMPLATE_KWARGS),)}),
         ]
 
     def get_inlines(self, request: HttpRequest, obj: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -21,6 +21,7 @@ from tenants.admin.site import site
 from tenants.models import Key
 
 FIELDS = ("tenant", "name", "scopes", "allowed_models", "expires_at")
+FIELDS_IN_WORDS = ("tenant", "name", "shown_scopes", "shown_models", "expires_at")  # for who may not edit them
 FACTS = ("shown_id", "state_label", "created_by", "created", "revoked_at")
 STATE_COLORS = {"active": "success", "expired": "warning", "revoked": "danger"}
 CONFIRM_REVOKE = {
@@ -67,7 +68,7 @@ class KeyAdmin(TenantScopedAdmin):
     list_filter = (StateFilter,)
     list_select_related = ("tenant", "created_by__user")
     search_fields = ("name", "public_id", "last_four")
-    readonly_fields = FACTS
+    readonly_fields = (*FACTS, "shown_scopes", "shown_models")
     actions = ("revoke_selected",)
     actions_detail = ("revoke",)
 
@@ -85,7 +86,9 @@ class KeyAdmin(TenantScopedAdmin):
     # What the pages show
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return FIELDS if obj is None else FIELDS + FACTS
+        if obj is None:
+            return FIELDS
+        return (FIELDS if self.has_change_permission(request, obj) else FIELDS_IN_WORDS) + FACTS
 
     @display(description="Key", ordering="public_id")
     def shown_id(self, key: Key) -> str:
@@ -94,6 +97,14 @@ class KeyAdmin(TenantScopedAdmin):
     @display(description="State", label=STATE_COLORS)
     def state_label(self, key: Key) -> str:
         return key.state
+
+    @display(description="Scopes")
+    def shown_scopes(self, key: Key) -> str:
+        return ", ".join(key.scopes)
+
+    @display(description="Models")
+    def shown_models(self, key: Key) -> str:
+        return "Every model of the tenant" if key.allowed_models is None else ", ".join(key.allowed_models) or "None"
 
     # What they do
 
@@ -115,7 +126,8 @@ class KeyAdmin(TenantScopedAdmin):
         key = self.get_object(request, object_id)
         self.revoke_one(request, key)
         messages.success(request, f"{key} is revoked.")
-        return HttpResponse(headers={"HX-Redirect": reverse("admin:tenants_key_change", args=(key.pk,))})
+        url = reverse("admin:tenants_key_change", args=(key.pk,), current_app=self.admin_site.name)
+        return HttpResponse(headers={"HX-Redirect": url}) if "HX-Request" in request.headers else HttpResponseRedirect(url)
 
     @admin.action(description="Revoke selected keys", permissions=["change"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[Key]) -> None:

@@ -54,9 +54,11 @@ class NewMemberForm(MemberForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "user" in self.fields:
-            self.fields["user"].required = False
-            self.fields["user"].help_text = "Someone who has a login already; leave it empty to make a new one."
+        if user := self.fields.get("user"):
+            user.required = False
+            user.help_text = "Someone who has a login already; leave it empty to make a new one."
+        else:
+            self.fields["username"].required = self.fields["password"].required = True
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean()

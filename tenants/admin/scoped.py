@@ -13,7 +13,7 @@ from django.contrib.admin import RelatedOnlyFieldListFilter
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from unfold.admin import ModelAdmin
 
 from tenants import selectors
@@ -123,6 +123,11 @@ class TenantScopedAdmin(ModelAdmin):
         """Nothing moves to another tenant, by nobody's hand."""
         fields = tuple(super().get_readonly_fields(request, obj))
         return fields if obj is None or isinstance(obj, Tenant) else ("tenant", *fields)
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> HttpResponse:
+        """One way to save: what comes next is said by the page that follows."""
+        context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_list_filter(self, request: HttpRequest) -> tuple[Any, ...]:
         """A filter by tenant for those who have several. Its choices are the tenants of visible rows, never all of them."""

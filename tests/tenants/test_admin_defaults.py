@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,8 +170,10 @@ def test_what_is_enforced_above_is_called_fixed(acme: Side) -> None:
 
 
 def test_who_only_looks_sees_it_too(acme: Side) -> None:
+    services.set_defaults(tenant=acme.tenant, values={"include_reasoning": False, "stop": []})
     content = acme.client("viewer").get(page("change", acme.defaults.pk)).content.decode()
-    assert "inherits: yes (built in)" in content
+    texts = {text.strip() for text in re.findall(r">([^<]+)<", content)}
+    assert {"no", "0.5", "[]", "inherit", "inherits: yes (built in)", "Stream_options.include_usage"} <= texts
 
 
 # In two steps
