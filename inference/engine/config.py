@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
-    """`model` is a folder of configuration and weights, `tokenizer` a folder with tokenizer.json: the scripted engine's EOS and vocabulary."""
+    """`model` is a folder of configuration and weights, `tokenizer` one with tokenizer.json: the scripted engine's vocabulary."""
 
     engine: Literal["torch", "scripted"] = "torch"
     model: str | None = None

@@ -31,9 +31,12 @@ class Executor(Protocol):
 
 
 class Engine:
-    def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
+    """`strict`: a step that fails raises, instead of ending its requests; for trying out a model."""
+
+    def __init__(self, executor: Executor, scheduler: Scheduler, *, strict: bool = False) -> None:
         self.executor = executor
         self.scheduler = scheduler
+        self.strict = strict
         self.requests: dict[str, Request] = {}
         self.counters: Counter[str] = Counter()
         self._final: list[EngineOutput] = []  # outputs that come of no step: aborts, refusals
@@ -92,6 +95,8 @@ class Engine:
         try:
             results = self.executor.run(plan)
         except Exception as exc:
+            if self.strict:
+                raise
             log.exception("A step failed, and with it its %d sequences", len(plan.sequences))
             requests = {seq.request.id: seq.request for seq in plan.sequences}
             return [self._end(request, "error", f"The engine failed: {exc}") for request in requests.values()]

@@ -57,11 +57,9 @@ def load_runner(config: EngineConfig) -> tuple[Runner, int]:
     if max_len > declared:
         raise ValueError(f"max_model_len is {max_len}, but the model was made for at most {declared}.")
     model = load_model(config, device, dtype)
-    if config.runner == "generic":
-        return GenericRunner(model, max_len), max_len
-    reason = why_not_fused(model.config, max_len)
+    reference = Reference.of(model)
+    reason = "as configured" if config.runner == "generic" else why_not_fused(model.config, max_len)
     if reason is None:
-        reference = Reference.of(model)
         fused = FusedRunner(model, max_len)
         reason = reference.fault_of(fused)
         if reason is None:
@@ -69,5 +67,9 @@ def load_runner(config: EngineConfig) -> tuple[Runner, int]:
         model = load_model(config, device, dtype)  # the fused runner took the weights out of the first one
     if config.runner == "fused":
         raise ValueError(f"runner is fused, but the fused forward is not for this model: {reason}.")
-    log.warning("Running the model's own modules, because the fused forward is not for this model: %s", reason)
-    return GenericRunner(model, max_len), max_len
+    log.info("The model runs on its own modules, not on the fused forward: %s", reason)
+    generic = GenericRunner(model, max_len)
+    fault = reference.fault_of(generic)
+    if fault is not None:
+        raise NotImplementedError(f"This model cannot be run: {fault}")
+    return generic, max_len

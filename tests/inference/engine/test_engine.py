@@ -1,0 +1,269 @@
+"""The engine's step on a tiny model: ends, choices, logprobs, aborts, faults, caches."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from inference.engine.engine import Engine
+from tests.inference.engine.running import Answers, collect, prompt, request, run, run_one
+from tests.inference.engine.test_sampler import assert_rows_close, reference_row
+
+BuildEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def engine(engine_on: BuildEngine) -> Engine:
+    return engine_on()
+
+
+@pytest.fixture(scope="module")
+def model_logits(tiny_model: Path) -> Callable[[list[int]], Tensor]:
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
+
+    def logits(ids: list[int]) -> Tensor:
+        with torch.no_grad():
+            result: Tensor = model(torch.tensor([ids])).logits[0]
+        return result
+
+    return logits
+
+
+# ---- ends
+
+
+def test_max_tokens(engine: Engine) -> None:
+    answer = run_one(engine, prompt(5), temperature=0, max_tokens=7).choices[0]
+    assert (len(answer.tokens), answer.finish_reason, answer.stop_reason) == (7, "length", None)
+
+
+def test_max_model_len(engine_on: BuildEngine) -> None:
+    answer = run_one(engine_on(max_model_len=64), prompt(60), temperature=0, max_tokens=1000).choices[0]
+    assert (len(answer.tokens), answer.finish_reason) == (4, "length")
+
+
+def test_a_prompt_one_short_of_the_model_length(engine_on: BuildEngine) -> None:
+    assert len(run_one(engine_on(max_model_len=64), prompt(63), temperature=0, max_tokens=1000).tokens) == 1
+
+
+ENDS: list[tuple[dict[str, Any], int | str]] = [
+    ({"eos_token_ids": [3]}, 4),
+    ({"stop_token_ids": [3]}, 4),
+    ({"eos_token_ids": [3], "stop_token_ids": [3]}, 4),
+    ({"eos_token_ids": [3], "ignore_eos": True}, 10),
+    ({"eos_token_ids": [3], "stop_token_ids": [3], "ignore_eos": True}, 4),
+]
+
+
+@pytest.mark.parametrize(("stops", "length"), ENDS, ids=str)
+def test_eos_and_stop_tokens(stops: dict[str, Any], length: int, engine: Engine) -> None:
+    """EOS leaves the stop reason empty, also when it is listed as a stop token; the id that ended it is delivered."""
+    free = run_one(engine, prompt(9), temperature=0, max_tokens=10).tokens
+    assert free[3] not in free[:3], "the test needs an answer whose fourth token is new"
+    at = {name: tuple(free[index] for index in value) if isinstance(value, list) else value for name, value in stops.items()}
+    answer = run_one(engine, prompt(9), temperature=0, max_tokens=10, **at).choices[0]
+    assert answer.tokens == free[:length]
+    by_eos = "eos_token_ids" in stops and not stops.get("ignore_eos")
+    expected = ("length", None) if length == 10 else ("stop", None if by_eos else free[3])
+    assert (answer.finish_reason, answer.stop_reason) == expected
+
+
+def test_min_tokens_bars_eos_and_stop_tokens(engine: Engine) -> None:
+    free = run_one(engine, prompt(9), temperature=0, max_tokens=10).tokens
+    answer = run_one(engine, prompt(9), temperature=0, max_tokens=10, min_tokens=6, eos_token_ids=(free[0],), stop_token_ids=(free[2],))
+    tokens = answer.tokens
+    assert len(tokens) >= 6
+    assert not {free[0], free[2]} & set(tokens[:6])
+
+
+# ---- choices
+
+
+def test_choices_are_what_each_seed_gives_alone(engine: Engine) -> None:
+    together = run_one(engine, prompt(40), n=4, seed=5, max_tokens=9)
+    for index in range(4):
+        alone = run_one(engine, prompt(40), seed=5 + index, max_tokens=9)
+        assert together.choices[index].tokens == alone.tokens
+    assert len({tuple(together.choices[index].tokens) for index in range(4)}) > 1
+
+
+def test_the_prompt_of_several_choices_is_computed_once(engine: Engine) -> None:
+    run_one(engine, prompt(100), n=4, seed=1, max_tokens=2)
+    assert engine.scheduler.memory.counts.hit == 3 * 96
+
+
+def test_a_seeded_sample_is_the_same_alone_and_among_others(engine_on: BuildEngine) -> None:
+    alone = run_one(engine_on(), prompt(33), seed=3, temperature=1.2, top_p=0.9, max_tokens=20).tokens
+    others = [request(f"o{n}", prompt(5 + 7 * n), max_tokens=10 + n, temperature=n % 3) for n in range(31)]
+    engine = engine_on(prefill_chunk=50)
+    among = run(engine, *others[:16], request("it", prompt(33), seed=3, temperature=1.2, top_p=0.9, max_tokens=20), *others[16:])
+    assert among["it"].tokens == alone
+
+
+# ---- logprobs
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0}, {"seed": 1, "temperature": 1.5, "top_k": 5}], ids=str)
+def test_logprobs_against_float64(fields: dict[str, Any], engine: Engine, model_logits: Callable[[list[int]], Tensor]) -> None:
+    answer = run_one(engine, prompt(20), logprobs=4, max_tokens=6, **fields).choices[0]
+    logits = model_logits(prompt(20) + answer.tokens)
+    assert len(answer.rows) == 6
+    for position, (token, row) in enumerate(zip(answer.tokens, answer.rows, strict=True)):
+        assert_rows_close(row, reference_row(logits[19 + position], token, 4))
+
+
+@pytest.mark.parametrize("chunk", [7, 512])
+@pytest.mark.parametrize("count", [0, 3, -1])
+def test_prompt_logprobs(chunk: int, count: int, engine_on: BuildEngine, model_logits: Callable[[list[int]], Tensor]) -> None:
+    """Also when the prompt is in the prefix cache, which has no logits."""
+    engine, ids = engine_on(prefill_chunk=chunk, prefill_chunk_idle=chunk), prompt(40)
+    run_one(engine, ids, max_tokens=1)
+    answers = run(engine, request("p", ids, prompt_logprobs=count, max_tokens=2), request("other", prompt(30, 1), prompt_logprobs=1, max_tokens=2))
+    logits = model_logits(ids)
+    rows = answers["p"].prompt_rows or []
+    assert len(rows) == 40
+    assert rows[0] is None
+    for position, row in enumerate(rows[1:], start=1):
+        assert_rows_close(row, reference_row(logits[position - 1], ids[position], count))
+    assert len(answers["other"].prompt_rows or []) == 30
+
+
+# ---- aborts
+
+
+def test_an_abort_ends_with_a_final_output_and_frees_the_row(engine: Engine) -> None:
+    engine.add(request("a", prompt(20), max_tokens=100))
+    engine.add(request("b", prompt(20), max_tokens=5))
+    answers: dict[str, Answers] = defaultdict(Answers)
+    collect(engine, answers)
+    engine.abort(["a", "nobody"])
+    assert engine.scheduler.running <= 1
+    while engine.busy:
+        collect(engine, answers)
+    assert answers["a"].choices[0].finish_reason == "abort"
+    assert answers["b"].choices[0].finish_reason == "length"
+    assert engine.scheduler.memory.usage() == 0
+
+
+def test_aborts_at_random_moments_change_nobody_else(engine_on: BuildEngine) -> None:
+    """In every phase: queued, in the middle of a prompt, decoding; with few rows and short pieces."""
+    engine = engine_on(max_num_seqs=6, prefill_chunk=16, prefill_chunk_idle=16)
+    kept = {f"k{n}": {"ids": prompt(10 + 5 * n), "seed": n, "max_tokens": 15, "top_k": 20} for n in range(6)}
+    alone = {name: run_one(engine, **fields).tokens for name, fields in kept.items()}
+    generator = random.Random(0)
+    answers: dict[str, Answers] = defaultdict(Answers)
+    doomed: list[str] = []
+    waiting = dict(kept)
+    for number in range(200):
+        doomed.append(f"d{number}")
+        engine.add(request(doomed[-1], prompt(generator.randrange(1, 80), number), max_tokens=50, n=generator.choice([1, 2])))
+        if number % 25 == 0 and waiting:
+            name, fields = waiting.popitem()
+            engine.add(request(name, **fields))
+        for _ in range(generator.randrange(3)):
+            collect(engine, answers)
+        if generator.random() < 0.9:
+            engine.abort([doomed.pop(generator.randrange(len(doomed)))])
+    for name, fields in waiting.items():
+        engine.add(request(name, **fields))
+    engine.abort(doomed)
+    while engine.busy:
+        collect(engine, answers)
+    assert {name: answers[name].tokens for name in kept} == alone
+    assert all(answer.finished for answer in answers.values())
+    assert len(answers) == 206
+    assert engine.scheduler.memory.usage() == 0
+    assert engine.requests == {}
+
+
+# ---- faults
+
+
+def test_a_request_that_cannot_be_sampled_fails_alone(engine: Engine) -> None:
+    answers = run(engine, request("good", prompt(9), max_tokens=5, temperature=0), request("bad", prompt(9), logit_bias={10**6: 1.0}))
+    assert answers["bad"].error is not None
+    assert answers["bad"].choices[0].finish_reason == "error"
+    assert answers["good"].choices[0].finish_reason == "length"
+
+
+def test_a_failed_forward_fails_its_batch_and_the_engine_goes_on(engine: Engine) -> None:
+    before = run_one(engine, prompt(9), max_tokens=5, temperature=0).tokens
+    answers = run(engine, request("bad", [10**6], max_tokens=5), request("mate", prompt(9), max_tokens=5))
+    assert {answer.choices[0].finish_reason for answer in answers.values()} == {"error"}
+    assert engine.scheduler.memory.usage() == 0
+    assert run_one(engine, prompt(9), max_tokens=5, temperature=0).tokens == before
+
+
+def test_an_id_that_is_running_is_refused(engine: Engine) -> None:
+    engine.add(request("same", prompt(9), max_tokens=5))
+    engine.add(request("same", prompt(9), max_tokens=5))
+    outputs = engine.step()
+    assert [output.error is None for output in outputs] == [False, True]
+
+
+def test_memory_is_flat_over_many_requests(engine_on: BuildEngine) -> None:
+    engine = engine_on(kv_bytes=2 << 20)
+    for number in range(300):
+        run(engine, *(request(f"{number}-{n}", prompt(3 + (number * 7 + n) % 60, number), max_tokens=3) for n in range(4)))
+    store: Any = engine.scheduler.memory
+    assert store.used == 0
+    assert store.buckets == {}
+    assert store.computing == {}
+    assert len(store.pages.index) + len(store.pages.free) == len(store.pages.pool)
+    assert engine.scheduler.tenants == {} or all(tenant.idle for tenant in engine.scheduler.tenants.values())
+
+
+# ---- the prefix cache
+
+
+def test_a_warm_prefix_costs_only_its_last_block(engine: Engine) -> None:
+    ids = prompt(100)
+    assert run_one(engine, ids, max_tokens=1).cached_tokens == 0
+    assert run_one(engine, ids, max_tokens=1).cached_tokens == 96
+    assert run_one(engine, [*ids, 5, 6, 7], max_tokens=1).cached_tokens == 96
+    assert run_one(engine, ids[:64], max_tokens=1).cached_tokens == 48
+    assert run_one(engine, [9, *ids[1:]], max_tokens=1).cached_tokens == 0
+
+
+def test_what_was_generated_is_kept_for_the_next_turn(engine: Engine) -> None:
+    ids = prompt(40)
+    answer = run_one(engine, ids, temperature=0, max_tokens=30).tokens
+    assert run_one(engine, [*ids, *answer, 5, 6], max_tokens=1).cached_tokens == 64
+
+
+def test_salts_share_nothing(engine: Engine) -> None:
+    ids = prompt(100)
+    for salt in ("a", "b", None, ""):
+        assert run_one(engine, ids, max_tokens=1, cache_salt=salt).cached_tokens == 0
+        assert run_one(engine, ids, max_tokens=1, cache_salt=salt).cached_tokens == 96
+
+
+def test_requests_that_share_a_prefix_and_arrive_together_compute_it_once(engine: Engine) -> None:
+    shared = prompt(96)
+    answers = run(engine, *(request(f"r{n}", [*shared, 5 + n, 6, 7], max_tokens=2) for n in range(8)))
+    assert sorted(answer.cached_tokens for answer in answers.values()) == [0] + [96] * 7
+
+
+def test_the_least_recently_used_goes_first(engine_on: BuildEngine) -> None:
+    """Room for 512 tokens of rows, and a quarter of it, 8 blocks, for prefixes."""
+    engine = engine_on(kv_bytes=512 * 2 * 2 * 16 * 4)
+    first, second, third = (prompt(49, seed) for seed in range(3))
+    for ids in (first, second, first, third):
+        run_one(engine, ids, max_tokens=1)
+    assert run_one(engine, first, max_tokens=1).cached_tokens == 48
+    assert run_one(engine, second, max_tokens=1).cached_tokens < 48
+    assert engine.scheduler.memory.counts.evicted > 0
+
+
+def test_without_the_cache_nothing_is_kept(engine_on: BuildEngine) -> None:
+    engine = engine_on(prefix_cache=False)
+    for _ in range(2):
+        assert run_one(engine, prompt(100), max_tokens=1).cached_tokens == 0
