@@ -17,6 +17,7 @@ VALUE_COLUMNS = tuple(COLUMNS[name] for name in VALUES)
 NAMES: Mapping[str, str] = {column: name for name, column in COLUMNS.items()}
 LEAF_PREFIX = f"{TEMPLATE_KWARGS}."
 LARGEST_INT = 2**31 - 1
+MAX_STOPS = 256  # as in a request
 LARGEST_SEED = 2**63 - 1
 
 
@@ -38,7 +39,7 @@ def whole(words: str, low: int, high: int) -> Rule:
 
 
 def is_stop(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
+    return isinstance(value, list) and len(value) <= MAX_STOPS and all(isinstance(item, str) and item for item in value)
 
 
 def is_kwargs(value: Any) -> bool:
@@ -60,7 +61,7 @@ RULES: Mapping[str, Rule] = {
     "repetition_penalty": number("a number above 0", lambda value: 0 < value < float("inf")),
     "max_tokens": whole("a whole number from 1", 1, LARGEST_INT),
     "seed": whole("a whole number from 0", 0, LARGEST_SEED),
-    "stop": Rule("a list of strings, none of them empty", is_stop),
+    "stop": Rule(f"a list of at most {MAX_STOPS} strings, none of them empty", is_stop),
     TEMPLATE_KWARGS: Rule("an object whose keys have no dots", is_kwargs),
 }
 

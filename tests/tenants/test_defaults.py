@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.errors import BadRequest
-from inference.resolve import BUILT_IN, FLAGS, TEMPLATE_KWARGS
+from inference.errors import ApiError, BadRequest
+from inference.limits import check_ranges
+from inference.protocol.generate import SamplingParams
+from inference.resolve import BUILT_IN, FLAGS, TEMPLATE_KWARGS, VALUES
 from tenants.defaults import COLUMNS, RULES, check, parse
 from tenants.models import Defaults
 
@@ -37,7 +39,7 @@ BAD: list[tuple[str, Any]] = [
     *(("repetition_penalty", value) for value in (0, -1, INFINITY, NAN)),
     *(("max_tokens", value) for value in (0, -1, 1.0, 2**31)),
     *(("seed", value) for value in (-1, 2**63, 0.5)),
-    *(("stop", value) for value in ("x", [""], [1], {})),
+    *(("stop", value) for value in ("x", [""], [1], {}, ["x"] * 257)),
     *((TEMPLATE_KWARGS, value) for value in ([], "x", {"a.b": 1}, {"a": {"": 1}}, {"a": {"b.c": 1}})),
 ]
 
@@ -66,6 +68,20 @@ def test_a_check_ends_in_silence_or_in_a_bad_request(name: str, value: Any) -> N
         check(name, value)
     except BadRequest as refused:
         assert refused.param == name  # noqa: PT017
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, value in GOOD if name in SamplingParams.__struct_fields__])
+def test_a_good_default_is_good_in_a_request(name: str, value: Any) -> None:
+    check_ranges(SamplingParams(**{name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, value in BAD if name in VALUES and type(value) in (int, float)])
+def test_what_a_request_may_say_is_refused_as_a_default_for_a_reason(name: str, value: Any) -> None:
+    """Out of range for a request too, but for two: a seed of -1 means none, and a column has an end."""
+    wrong_type = name in ("top_k", "seed", "max_tokens") and type(value) is float
+    if not wrong_type and (name, value) not in {("seed", -1), ("top_k", 2**31), ("max_tokens", 2**31)}:
+        with pytest.raises(ApiError):
+            check_ranges(SamplingParams(**{name: value}))
 
 
 def test_an_unknown_field_is_refused() -> None:
