@@ -13,6 +13,8 @@ from inference.tokenizer import REPLACEMENT, Tokenizer
 
 SEED_IDS = 7  # of the prompt, so that the first output token keeps its leading space
 SEED_CONTEXT = 5  # of these, the last ones are decoded with it
+LONG_WAIT = 16  # pieces without a character: garbage, of which only the end is looked at, or an output of it would cost its square
+LONGEST_CHARACTER = 8  # in pieces, with room to spare
 
 
 class Detokenizer:
@@ -46,6 +48,8 @@ class Detokenizer:
         pieces = self.pieces
         pieces.append(piece)
         decode = self._tokenizer.decode_pieces
+        if not piece or self._waits_in_vain():
+            return ""
         old = decode(pieces[self.prefix : self.read])
         new = decode(pieces[self.prefix :] if self.prefix else pieces)
         if len(new) <= len(old) or new.endswith(REPLACEMENT):
@@ -53,6 +57,10 @@ class Detokenizer:
         del pieces[: self.read]
         self.prefix, self.read = 0, len(pieces)
         return new[len(old) :]
+
+    def _waits_in_vain(self) -> bool:
+        waiting = len(self.pieces) - self.read > LONG_WAIT
+        return waiting and self._tokenizer.decode_pieces(self.pieces[-LONGEST_CHARACTER:]).endswith(REPLACEMENT)
 
     def restore(self, state: StreamState) -> None:
         """Go on from where another call stopped. Offsets past the window are the client's business: they only hide its own text."""

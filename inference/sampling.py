@@ -31,7 +31,7 @@ from inference.protocol.generate import GenerateRequest, SamplingParams
 from inference.protocol.openai import OpenAIRequest
 from inference.resolve import TEMPLATE_KWARGS, Effective
 from inference.tokenizer import Tokenizer
-from inference.values import given
+from inference.values import given, stop_list
 
 MIN_TEMPERATURE = 0.01  # below it, but not greedy, logits overflow
 FINAL_ONLY, DELTAS = 2, 1  # vLLM's output_kind
@@ -47,7 +47,7 @@ def wire_params(
     Raises:
         BadRequest: a value is out of its range; `param` names the field.
     """
-    stop = list(effective["stop"])
+    stop = list(stop_list(effective["stop"]))
     params = SamplingParams(
         **{name: effective[name] for name in ALWAYS_WRITTEN},
         **{name: getattr(request, name) for name in AS_REQUESTED},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -10,5 +11,5 @@ def given(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def stop_list(stop: str | list[str] | None) -> list[str]:
+def stop_list(stop: str | Sequence[str] | None) -> Sequence[str]:
     return [] if stop is None else [stop] if isinstance(stop, str) else stop

@@ -22,6 +22,7 @@ from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, Gene
 from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered
 from inference.resolve import Effective
+from inference.values import stop_list
 
 FINGERPRINT = "tokenry-1"  # the same on every process of a version: clients compare it to notice a change of back end
 
@@ -141,7 +142,7 @@ class Answer(ABC):
 
 def ending(request: OpenAIRequest, effective: Effective, model: ServedModel) -> Ending:
     return Ending(
-        stops=tuple(effective["stop"]),
+        stops=stop_list(effective["stop"]),
         eos_ids=frozenset() if request.ignore_eos else frozenset(model.eos_token_ids),
         stop_ids=frozenset() if request.stop_token_ids is None else frozenset(request.stop_token_ids),
         include=effective["include_stop_str_in_output"],

@@ -87,6 +87,35 @@ def test_text(name: str, data: st.DataObject, skip: bool) -> None:
     assert text == text_of(ids, name, skip=skip)
 
 
+def by_the_letter(ids: Sequence[int], name: str) -> str:
+    """The rule of pipeline.md 7, as it is written there."""
+    tokenizer = model(name).tokenizer
+    pieces: list[str] = []
+    emitted, text = 0, ""
+    for token_id in ids:
+        if token_id in tokenizer.special_ids:
+            continue
+        piece = tokenizer.piece(token_id)
+        pieces.append("" if piece is None else piece)
+        old, new = tokenizer.decode_pieces(pieces[:emitted]), tokenizer.decode_pieces(pieces)
+        if len(new) > len(old) and not new.endswith("\ufffd"):
+            text += new[len(old) :]
+            pieces = pieces[emitted:]
+            emitted = len(pieces)
+    return text
+
+
+@pytest.mark.parametrize(("name", "first"), [("R", 0), ("R2", 3)])
+@quick
+@given(data=st.data())
+def test_the_shortcut_for_garbage_changes_nothing(name: str, first: int, data: st.DataObject) -> None:
+    byte = st.one_of(st.sampled_from([0x80, 0x80, 0xC3, 0xA9, 0xE6, 0x97, 0xA5, 0xF0]), st.integers(0, 255)).map(lambda b: b + first)
+    runs = st.tuples(st.one_of(byte, st.just(9999)), st.integers(1, 30)).map(lambda run: [run[0]] * run[1])
+    parts = data.draw(st.lists(st.one_of(byte.map(lambda b: [b]), runs), max_size=40))
+    ids = [i for part in parts for i in part]
+    assert text_of(ids, name, skip=True) == by_the_letter(ids, name)
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @quick
 @given(words=st.lists(st.sampled_from([word for word in WORDS if word != "\ufffd"]), min_size=1, max_size=8))
