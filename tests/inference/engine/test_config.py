@@ -39,6 +39,7 @@ def test_what_a_tokenizer_folder_says(tokenizer: str, size: int, eos: list[int])
 def test_generation_config_comes_first(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 1}))
     assert eos_ids(str(tmp_path)) == [1]
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8], "temperature": 0.6, "top_k": None, "do_sample": True}))
+    declared = {"eos_token_id": [7, 8], "temperature": 0.6, "top_k": None, "do_sample": True}
+    (tmp_path / "generation_config.json").write_text(json.dumps(declared))
     assert eos_ids(str(tmp_path)) == [7, 8]
     assert generation_defaults(str(tmp_path)) == {"temperature": 0.6}

@@ -126,7 +126,8 @@ def test_prompt_logprobs(chunk: int, count: int, engine_on: BuildEngine, model_l
     """Also when the prompt is in the prefix cache, which has no logits."""
     engine, ids = engine_on(prefill_chunk=chunk, prefill_chunk_idle=chunk), prompt(40)
     run_one(engine, ids, max_tokens=1)
-    answers = run(engine, request("p", ids, prompt_logprobs=count, max_tokens=2), request("other", prompt(30, 1), prompt_logprobs=1, max_tokens=2))
+    asked, other = request("p", ids, prompt_logprobs=count), request("other", prompt(30, 1), prompt_logprobs=1)
+    answers = run(engine, asked, other)
     logits = model_logits(ids)
     rows = answers["p"].prompt_rows or []
     assert len(rows) == 40

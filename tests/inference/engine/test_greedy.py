@@ -99,7 +99,7 @@ def test_other_families(family: str, tmp_path: Path) -> None:
     model(config(**SHAPE, **extra)).save_pretrained(tmp_path)
     settings = EngineConfig(model=str(tmp_path), kv_bytes=8 << 20, device="cpu")
     if runner == "refused":
-        with pytest.raises(NotImplementedError, match="softcap|slides"):
+        with pytest.raises(NotImplementedError, match=r"softcap|slides"):
             load_engine(settings)
         return
     engine, info = load_engine(settings)

@@ -197,9 +197,8 @@ def test_a_longer_bad_word_needs_all_of_its_beginning_among_the_generated_ids() 
 def test_a_row_that_cannot_be_sampled_fails_alone() -> None:
     rows = logits(6, 4)
     rows[1, 0] = float("nan")
-    results = sample(
-        rows, [choice(seed=1), choice(seed=2), choice(logit_bias={9999: 1.0}), choice(allowed_token_ids=(2,), min_tokens=1, stop_token_ids=(2,))]
-    )
+    nothing_left = choice(allowed_token_ids=(2,), min_tokens=1, stop_token_ids=(2,))
+    results = sample(rows, [choice(seed=1), choice(seed=2), choice(logit_bias={9999: 1.0}), nothing_left])
     assert [result.error is not None for result in results] == [False, True, True, True]
     assert results[0] == sample(rows[:1], [choice(seed=1)])[0]
 

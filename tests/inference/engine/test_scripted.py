@@ -49,7 +49,8 @@ def test_a_script_may_be_text(engine: Engine) -> None:
 
 def test_one_list_per_choice(engine: Engine) -> None:
     answers = play(engine, {"choices": [[{"ids": [1], "finish": "stop"}], [{"ids": [2], "finish": "length"}]]}, n=2)
-    assert {index: (answer.tokens, answer.finish_reason) for index, answer in answers.choices.items()} == {0: ([1], "stop"), 1: ([2], "length")}
+    ends = {index: (answer.tokens, answer.finish_reason) for index, answer in answers.choices.items()}
+    assert ends == {0: ([1], "stop"), 1: ([2], "length")}
 
 
 def test_the_last_step_repeats_until_max_tokens(engine: Engine) -> None:
