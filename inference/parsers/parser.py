@@ -1,0 +1,129 @@
+"""One choice's parser: the reasoning first, then the tool calls, over one stream of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from inference.parsers.emission import Emission, ParsedDelta
+from inference.parsers.forcing import parses_tools
+from inference.parsers.reasoning import Answer, ReasoningParser, Stage
+from inference.parsers.registry import reasoning_parser, tool_parser
+from inference.parsers.tool_output import NewId, ToolOutput
+from inference.parsers.tool_parser import Tools, Vocabulary
+
+
+class PlainAnswer:
+    """Without tools all of the answer is content."""
+
+    def __init__(self, out: Emission) -> None:
+        self.out = out
+
+    def feed(self, text: str, finished: bool) -> None:
+        self.out.content(text)
+
+    def drop(self, text: str) -> None:
+        self.out.markup(text)
+
+
+class ReasoningTokens:
+    """Counts the ids of the reasoning, markers aside."""
+
+    def __init__(self, kind: type[ReasoningParser], vocabulary: Vocabulary, *, thinking: bool) -> None:
+        self.count = 0
+        self._thinking = thinking
+        self._start = vocabulary.token_to_id(kind.start)
+        self._ends = {vocabulary.token_to_id(marker) for marker in (kind.end, *kind.also_end)}
+        self._may_open = kind.opens_late and not thinking
+
+    def feed(self, ids: Sequence[int]) -> None:
+        for token in ids:
+            if token in self._ends:
+                self._thinking = self._may_open = False
+            elif token == self._start:
+                self._thinking = self._thinking or self._may_open
+            elif self._thinking:
+                self.count += 1
+
+
+class Parser:
+    """Lives as long as its choice. A batch is a stream that is fed once: there is no other way to parse."""
+
+    def __init__(self, out: Emission, first: Stage, calls: ToolOutput | None, reasoning_tokens: ReasoningTokens | None) -> None:
+        self._out = out
+        self._first = first
+        self._calls = calls
+        self._reasoning_tokens = reasoning_tokens
+
+    def feed(self, text: str, token_ids: Sequence[int] = (), finished: bool = False) -> ParsedDelta:
+        """What `text` adds. `finished` lets go of all that is held back; a last feed may be empty. The cost is that of `text`."""
+        if self._reasoning_tokens is not None:
+            self._reasoning_tokens.feed(token_ids)
+        self._first.feed(text, finished)
+        return self._out.drain()
+
+    @property
+    def tool_call_ids(self) -> list[str]:
+        """The ids of the calls begun so far. A parser that is to go on with this stream elsewhere is made with them."""
+        return list(self._calls.ids) if self._calls is not None else []
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """None without a reasoning parser."""
+        return None if self._reasoning_tokens is None else self._reasoning_tokens.count
+
+
+def make_parser(
+    reasoning: str | None,
+    tool: str | None,
+    *,
+    tokenizer: Vocabulary,
+    prompt_token_ids: Sequence[int],
+    tools: Tools | None = None,
+    tool_choice: str | Mapping[str, Any] | None = None,
+    parallel_tool_calls: bool | None = True,
+    include_reasoning: bool = True,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    history_tool_call_cnt: int = 0,
+    enable_auto_tool_choice: bool = True,
+    tool_call_ids: Sequence[str] = (),
+) -> Parser:
+    """A parser for one choice, by the names that its model is configured with.
+
+    Raises:
+        ValueError: an unknown name, or a tokenizer without the markers that the reasoning parser needs.
+    """
+    out = Emission(show_reasoning=include_reasoning)
+    answer: Answer = PlainAnswer(out)
+    calls = None
+    if tool is not None and tools is not None and parses_tools(tools, tool_choice, enable_auto=enable_auto_tool_choice):
+        family = tool_parser(tool)
+        new_id: NewId = partial(numbered, family.new_id, history_tool_call_cnt)
+        calls = ToolOutput(out, new_id, pinned=tool_call_ids, limit=1 if parallel_tool_calls is False else None)
+        answer = family(calls, tools)
+    if reasoning is None:
+        return Parser(out, answer, calls, None)
+    kind = reasoning_parser(reasoning, tokenizer)
+    if not kind.enabled(chat_template_kwargs):
+        return Parser(out, answer, calls, ReasoningTokens(kind, tokenizer, thinking=False))
+    thinking = kind.opens(tokenizer, prompt_token_ids)
+    return Parser(out, kind(out, answer, thinking=thinking), calls, ReasoningTokens(kind, tokenizer, thinking=thinking))
+
+
+def numbered(new_id: NewId, history: int, name: str, index: int) -> str:
+    return new_id(name, history + index)
+
+
+def reasoning_ended(
+    reasoning: str | None, *, tokenizer: Vocabulary, prompt_token_ids: Sequence[int], chat_template_kwargs: Mapping[str, Any] | None = None
+) -> bool | None:
+    """The verdict on the prompt: whether the answer begins outside the reasoning. None without a reasoning parser.
+
+    Raises:
+        ValueError: as `make_parser`.
+    """
+    if reasoning is None:
+        return None
+    kind = reasoning_parser(reasoning, tokenizer)
+    return not (kind.enabled(chat_template_kwargs) and kind.opens(tokenizer, prompt_token_ids))
