@@ -31,7 +31,7 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
     """
     try:
         return compiled(template).render(variables)
-    except (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, LookupError, RecursionError) as exc:
+    except Exception as exc:  # a template is code, and any failure of it is the request's or the template's, never the server's
         raise BadRequest(f"The chat template cannot be applied to these messages: {exc}", "messages") from None
 
 

@@ -74,7 +74,10 @@ class Tokenizer:
         templates = chat_templates(folder, config)
         content = file.read_bytes()
         digest = hashlib.sha256(content + json.dumps([config, templates], sort_keys=True).encode()).hexdigest()
-        return cls(folder, Backend.from_buffer(content), config, templates, digest[:16])
+        backend = Backend.from_buffer(content)
+        backend.no_truncation()  # a file may carry its training's settings, which would cut or pad prompts without a word
+        backend.no_padding()
+        return cls(folder, backend, config, templates, digest[:16])
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 
 from inference.derender.choice import Choice, Ending
-from inference.errors import InternalError
+from inference.errors import InternalError, SchemaError
 from inference.logprobs import PromptLogprobs, entries_of, named_prompt_logprobs
 from inference.model import ServedModel
 from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, GenerateResponse, TokenLogprobs, Usage
@@ -125,7 +125,11 @@ class Answer(ABC):
     def _usage_chunk(self) -> Any: ...
 
     def _entries(self, part: GenerateChunkChoice, wanted: bool) -> list[TokenLogprobs] | None:
-        return entries_of(part.logprobs, "generate_chunk.choices.0.logprobs") if wanted else None
+        """A node's logprobs that are none are the node's fault, not the tenant's."""
+        try:
+            return entries_of(part.logprobs, "logprobs") if wanted else None
+        except SchemaError as exc:
+            raise InternalError("The node's logprobs cannot be read.") from exc
 
     def _stream_usage(self) -> Usage:
         """In a stream, details are left out where a whole answer has null."""

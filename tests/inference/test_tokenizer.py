@@ -77,6 +77,13 @@ def test_a_template_may_stand_in_a_file_or_in_a_list(tmp_path: Path) -> None:
     assert filed.fingerprint != listed.fingerprint
 
 
+def test_settings_of_a_training_do_not_cut_prompts(tmp_path: Path) -> None:
+    saved = json.loads((FIXTURES / "tokenizers" / "t1" / "tokenizer.json").read_text())
+    saved["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    assert Tokenizer.load(tmp_path).encode("abcd", add_special_tokens=True) == b("abcd")
+
+
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)

@@ -156,6 +156,12 @@ def test_an_engines_error_ends_the_request() -> None:
         coupled(model(), [{"token_ids": [72], "finish_reason": "error"}], stream=True)
 
 
+@pytest.mark.parametrize("part", [{"logprobs": {"content": [{"token": "token_id:72"}]}}, {"index": 1}, {"index": -1}])
+def test_a_node_that_answers_nonsense_is_not_the_tenants_fault(part: dict[str, Any]) -> None:
+    with pytest.raises(InternalError):
+        coupled(model(), [{"token_ids": [72], **part}], logprobs=True)
+
+
 def test_what_comes_after_the_end_is_dropped() -> None:
     answer, _ = coupled(model(), [*singles(b("ab")), {"token_ids": b("cd"), "finish_reason": "length"}])
     assert whole(answer)["choices"][0]["message"]["content"] == "ab"
