@@ -8,6 +8,7 @@ from datetime import datetime
 
 from inference.errors import ScopeMissing
 from inference.resolve import Layer
+from tenants.limits.bounds import Bounds
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Caller:
     key_layer: Layer | None = None
     model_layers: Mapping[str, Layer] = field(default_factory=dict)
     tenant_layer: Layer | None = None
+    key_bounds: Bounds = field(default_factory=Bounds)
+    tenant_bounds: Bounds = field(default_factory=Bounds)
 
     def require(self, scope: str) -> None:
         """Raises ScopeMissing."""
@@ -47,3 +50,11 @@ class Credential:
     pepper_version: int
     usable: bool  # neither it, nor its maker, nor its tenant is switched off
     caller: Caller
+    retired: RetiredDigest | None = None  # what it had before its rotation
+
+
+@dataclass(frozen=True)
+class RetiredDigest:
+    digest: bytes
+    pepper_version: int
+    expires_at: datetime

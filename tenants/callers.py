@@ -46,15 +46,37 @@ def admit(secret: str, credential: Credential | None) -> Caller:
     if credential is None:
         keys.matches(secret, None, peppers, None)
         raise Unauthorized()
-    if not keys.matches(secret, credential.digest, peppers, credential.pepper_version):
+    current = keys.matches(secret, credential.digest, peppers, credential.pepper_version)
+    if not (current or in_grace(secret, credential)):
         raise Unauthorized()
-    expires_at = credential.caller.expires_at
-    if not credential.usable or (expires_at is not None and expires_at <= timezone.now()):
+    if not in_force(credential):
         raise Unauthorized()
     return credential.caller
+
+
+def in_grace(secret: str, credential: Credential) -> bool:
+    """Whether it is the secret of before the last rotation, and its time is not over."""
+    retired = credential.retired
+    if retired is None or retired.expires_at <= timezone.now():
+        return False
+    return keys.matches(secret, retired.digest, settings.KEY_PEPPERS, retired.pepper_version)
+
+
+def in_force(credential: Credential) -> bool:
+    """Neither switched off nor expired; the time is looked at on every request, cached or not."""
+    expires_at = credential.caller.expires_at
+    return credential.usable and (expires_at is None or expires_at > timezone.now())
 
 
 @cache
 def shared() -> CallerCache:
     """This process's cache."""
     return CallerCache(selectors.credential, seconds=getattr(settings, "CALLER_CACHE_SECONDS", 0.5))
+
+
+async def aholder(public_id: str) -> Caller:
+    """The caller of a key that has shown its secret before (on this connection, or when it bought a ticket). Raises Unauthorized."""
+    credential = await shared().afind(public_id)
+    if credential is None or not in_force(credential):
+        raise Unauthorized()
+    return credential.caller

@@ -11,8 +11,9 @@ from django.utils.module_loading import import_string
 
 from inference.errors import NotFound
 from inference.resolve import Layer
-from tenants.caller import Caller, Credential
-from tenants.models import Defaults, Key, Member, Tenant
+from tenants.caller import Caller, Credential, RetiredDigest
+from tenants.limits.bounds import Bounds
+from tenants.models import Defaults, Key, Limit, Member, RetiredSecret, Tenant
 
 
 def tenant_named(name: str) -> Tenant:
@@ -39,11 +40,17 @@ def within(queryset: QuerySet[Any], tenant_ids: Collection[int], path: str) -> Q
 
 
 def credential(public_id: str) -> Credential | None:
-    """Everything that a request needs to know of its key, in three queries at most."""
-    key = Key.objects.select_related("tenant", "created_by__user").filter(public_id=public_id).first()
+    """Everything that a request needs to know of its key, in four queries at most."""
+    key = Key.objects.select_related("tenant", "created_by__user", "retired_secret").filter(public_id=public_id).first()
     if key is None:
         return None
-    return Credential(bytes(key.digest), key.pepper_version, is_usable(key), caller_of(key))
+    return Credential(bytes(key.digest), key.pepper_version, is_usable(key), caller_of(key), retired_digest(key))
+
+
+def retired_digest(key: Key) -> RetiredDigest | None:
+    """Of the secret before the last rotation, which may be shown for a while longer."""
+    retired: RetiredSecret | None = getattr(key, "retired_secret", None)
+    return None if retired is None else RetiredDigest(bytes(retired.digest), retired.pepper_version, retired.expires_at)
 
 
 def is_usable(key: Key) -> bool:
@@ -53,6 +60,7 @@ def is_usable(key: Key) -> bool:
 
 def caller_of(key: Key) -> Caller:
     layers = [(row, row.layer()) for row in defaults_for(key)]
+    bounds = {limit.key_id: limit.bounds() for limit in Limit.objects.filter(Q(key=None) | Q(key=key), tenant=key.tenant)}
     return Caller(
         tenant_id=str(key.tenant.pk),
         tenant=key.tenant.slug,
@@ -64,6 +72,8 @@ def caller_of(key: Key) -> Caller:
         key_layer=next((layer for _, layer in layers if layer.source == "key"), None),
         model_layers={row.model: layer for row, layer in layers if layer.source == "tenant_model"},
         tenant_layer=next((layer for _, layer in layers if layer.source == "tenant"), None),
+        key_bounds=bounds.get(key.pk, Bounds()),
+        tenant_bounds=bounds.get(None, Bounds()),
     )
 
 

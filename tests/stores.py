@@ -92,7 +92,8 @@ class Postgres(Service):
         )
 
     def command(self) -> list[str]:
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "100"}
+        # Without fsync a commit outlives the server's end, though not the machine's.
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "100", "fsync": "off"}
         flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         return [str(self.binaries / "postgres"), "-D", str(self.folder / "data"), "-p", str(self.port), *flags]
 
@@ -222,6 +223,13 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: 
         yield url
 
 
+@pytest.fixture
+def postgres_database(postgres: Postgres, django_db_blocker: Any) -> Iterator[str]:
+    """The same, on PostgreSQL alone."""
+    with new_postgres(postgres) as url, django_db_blocker.unblock(), using_database(url):
+        yield url
+
+
 @contextmanager
 def new_sqlite(template: Path, folder: Path) -> Iterator[str]:
     yield f"sqlite:///{shutil.copy(template, folder / 'test.sqlite3')}"
@@ -261,10 +269,9 @@ def configured(url: str) -> dict[str, Any]:
 
 
 def forget_connection() -> None:
-    """Not only closed: the wrapper holds the settings, and the pool, that it was made with."""
-    connection = getattr(connections._connections, "default", None)
-    if connection is not None:
-        connection.close()
-        if connection.settings_dict["OPTIONS"].get("pool"):
-            connection.close_pool()
-        del connections["default"]
+    """Not only closed: the wrapper holds the settings that it was made with, and the pool is kept by the name, for all threads."""
+    connection = connections["default"]
+    connection.close()
+    if connection.settings_dict["OPTIONS"].get("pool"):
+        connection.close_pool()
+    del connections["default"]
