@@ -4,7 +4,7 @@ from inference.parsers.emission import ParsedDelta, Part, Span
 from inference.parsers.forcing import ToolChoice, adjusts_skip_special_tokens, is_forced, is_named, parses_tools, structural_tag
 from inference.parsers.message import MessageBuilder, assemble, finish_reason
 from inference.parsers.parser import Parser, make_parser, reasoning_ended
-from inference.parsers.registry import REASONING_PARSERS, TOOL_PARSERS, reasoning_parser, tool_parser
+from inference.parsers.registry import REASONING_PARSERS, TOOL_PARSERS, find_reasoning_parser, find_tool_parser
 from inference.parsers.tool_parser import Tools, Vocabulary
 
 __all__ = [
@@ -20,13 +20,13 @@ __all__ = [
     "Vocabulary",
     "adjusts_skip_special_tokens",
     "assemble",
+    "find_reasoning_parser",
+    "find_tool_parser",
     "finish_reason",
     "is_forced",
     "is_named",
     "make_parser",
     "parses_tools",
     "reasoning_ended",
-    "reasoning_parser",
     "structural_tag",
-    "tool_parser",
 ]

@@ -94,6 +94,8 @@ class Emission:
             self._spans.append(Span(part, len(text), call))
 
     def drain(self) -> ParsedDelta:
+        if not self._spans and not self._calls:
+            return ParsedDelta()
         delta = ParsedDelta(
             reasoning="".join(self._reasoning) if self._reasoning else None,
             content="".join(self._content) if self._content else None,

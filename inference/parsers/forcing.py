@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from inference.parsers.registry import tool_parser
+from inference.parsers.registry import find_tool_parser
 from inference.parsers.tool_parser import ToolParser, Tools, Vocabulary
 
 ToolChoice = str | Mapping[str, Any] | None
@@ -40,7 +40,7 @@ def structural_tag(
     """
     if not is_forced(tool_choice):
         return None
-    family = tool_parser(tool)
+    family = find_tool_parser(tool)
     functions = [declared for declared in map(function_of, tools) if is_chosen(declared, tool_choice)]
     tag = {
         "type": "structural_tag",

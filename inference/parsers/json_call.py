@@ -18,17 +18,19 @@ class JsonCall:
 
     The call opens as soon as its name is read or, where an object with a name may be plain JSON (`needs_arguments`), once the arguments
     begin too. A fault before that leaves it unopened; a fault after it ends the call where it is. A call without arguments gets `{}`.
+    `braced` says that the opening brace has been read.
     """
 
-    def __init__(self, source: Source, output: ToolOutput, stops: Markers, *, needs_arguments: bool = False) -> None:
+    _value: JsonValue
+    _string: list[str]
+
+    def __init__(self, source: Source, output: ToolOutput, stops: Markers, *, needs_arguments: bool = False, braced: bool = False) -> None:
         self.ended = False
         self._source = source
         self._output = output
         self._stops = stops
         self._needs_arguments = needs_arguments
-        self._state: Callable[[], bool] = self._brace
-        self._value = JsonValue(stops)
-        self._string: list[str] = []
+        self._state: Callable[[], bool] = self._before_key if braced else self._brace
         self._key: str | None = None
         self._name: str | None = None
         self._has_arguments = False

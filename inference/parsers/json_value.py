@@ -37,12 +37,15 @@ class JsonValue:
 
     def read(self, source: Source) -> str:
         """The part of the value that is here now. Sets `ended` when it is the last."""
-        start = source.at
-        limit = len(source.text) if source.finished else self._stops.undecided_from(source.text, source.at)
-        while not self.ended and source.at < (len(source.text) if self._in_string else limit):
+        start, limit = source.at, -1
+        while not self.ended and source.at < len(source.text):
             if self._in_string:
                 self._read_string(source)
-            elif self._depth or self._scalar:
+                continue
+            limit = source.decided_until(self._stops) if limit < 0 else limit
+            if source.at >= limit:
+                break
+            if self._depth or self._scalar:
                 self._read_structure(source, limit)
             else:
                 self._begin(source)

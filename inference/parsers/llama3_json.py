@@ -24,26 +24,34 @@ class Llama3Json(ToolParser):
         if marker is None:
             return False
         self.output.begin()
-        if marker == TAG:
-            self.output.markup(self.source.take_word(TAG))
-            self.state = self.tagged
-        else:
-            self.begin()
+        self.output.markup(self.source.take_word(marker))
+        self.state = self.tagged if marker == TAG else self.opened
         return True
 
     def tagged(self) -> bool:
         self.output.markup(self.source.spaces())
         char = self.source.peek()
         if char == "{":
-            self.begin()
+            self.output.markup(self.source.take_word(char))
+            self.state = self.opened
         elif char:
-            self.output.end()
-            self.state = self.text
+            self.no_call()
         return bool(char)
 
-    def begin(self) -> None:
-        self.call = JsonCall(self.source, self.output, TAGS, needs_arguments=True)
-        self.state = self.inside
+    def no_call(self) -> None:
+        self.output.cancel()
+        self.state = self.text
+
+    def opened(self) -> bool:
+        """A brace before anything but a key is a brace in a text or a program."""
+        self.output.markup(self.source.spaces())
+        char = self.source.peek()
+        if char == '"':
+            self.call = JsonCall(self.source, self.output, TAGS, needs_arguments=True, braced=True)
+            self.state = self.inside
+        elif char:
+            self.no_call()
+        return bool(char)
 
     def inside(self) -> bool:
         if not self.call.read():

@@ -9,7 +9,7 @@ from typing import Any
 from inference.parsers.emission import Emission, ParsedDelta
 from inference.parsers.forcing import parses_tools
 from inference.parsers.reasoning import Answer, ReasoningParser, Stage
-from inference.parsers.registry import reasoning_parser, tool_parser
+from inference.parsers.registry import find_reasoning_parser, find_tool_parser
 from inference.parsers.tool_output import NewId, ToolOutput
 from inference.parsers.tool_parser import Tools, Vocabulary
 
@@ -98,13 +98,13 @@ def make_parser(
     answer: Answer = PlainAnswer(out)
     calls = None
     if tool is not None and tools is not None and parses_tools(tools, tool_choice, enable_auto=enable_auto_tool_choice):
-        family = tool_parser(tool)
+        family = find_tool_parser(tool)
         new_id: NewId = partial(numbered, family.new_id, history_tool_call_cnt)
         calls = ToolOutput(out, new_id, pinned=tool_call_ids, limit=1 if parallel_tool_calls is False else None)
         answer = family(calls, tools)
     if reasoning is None:
         return Parser(out, answer, calls, None)
-    kind = reasoning_parser(reasoning, tokenizer)
+    kind = find_reasoning_parser(reasoning, tokenizer)
     if not kind.enabled(chat_template_kwargs):
         return Parser(out, answer, calls, ReasoningTokens(kind, tokenizer, thinking=False))
     thinking = kind.opens(tokenizer, prompt_token_ids)
@@ -125,5 +125,5 @@ def reasoning_ended(
     """
     if reasoning is None:
         return None
-    kind = reasoning_parser(reasoning, tokenizer)
+    kind = find_reasoning_parser(reasoning, tokenizer)
     return not (kind.enabled(chat_template_kwargs) and kind.opens(tokenizer, prompt_token_ids))

@@ -27,14 +27,14 @@ TOOL_PARSERS: dict[str, type[ToolParser]] = {
 P = TypeVar("P")
 
 
-def reasoning_parser(name: str, vocabulary: Vocabulary) -> type[ReasoningParser]:
+def find_reasoning_parser(name: str, vocabulary: Vocabulary) -> type[ReasoningParser]:
     """Raises ValueError for an unknown name, and for a tokenizer that does not fit it."""
     found = lookup(REASONING_PARSERS, name, "reasoning")
     found.check(name, vocabulary)
     return found
 
 
-def tool_parser(name: str) -> type[ToolParser]:
+def find_tool_parser(name: str) -> type[ToolParser]:
     """Raises ValueError for an unknown name."""
     return lookup(TOOL_PARSERS, name, "tool")
 

@@ -16,15 +16,16 @@ class Markers:
 
     def __init__(self, *words: str) -> None:
         self.pattern = re.compile("|".join(re.escape(word) for word in words))
-        beginnings = {word[:length] for word in words for length in range(1, len(word))}
-        self.beginnings = sorted(beginnings, key=len, reverse=True)
+        self._beginnings = frozenset(word[:length] for word in words for length in range(1, len(word)))
+        self._longest = max(map(len, words)) - 1
+        self._first = re.compile("|".join(sorted({re.escape(word[0]) for word in words})))
 
     def undecided_from(self, text: str, at: int) -> int:
         """Where the longest end of `text` starts that could be the beginning of a marker; the length of `text` if none could."""
-        for beginning in self.beginnings:
-            if text.endswith(beginning, at):
-                return len(text) - len(beginning)
-        return len(text)
+        found = self._first.search(text, max(at, len(text) - self._longest))
+        while found and text[found.start() :] not in self._beginnings:
+            found = self._first.search(text, found.end())
+        return found.start() if found else len(text)
 
 
 class Source:
@@ -66,9 +67,11 @@ class Source:
         found = markers.pattern.search(self.text, self.at)
         if found:
             return self.take(found.start()), found.group()
-        if self.finished:
-            return self.rest(), None
-        return self.take(markers.undecided_from(self.text, self.at)), None
+        return self.take(self.decided_until(markers)), None
+
+    def decided_until(self, markers: Markers) -> int:
+        """Up to where no marker can begin that is not there yet."""
+        return len(self.text) if self.finished else markers.undecided_from(self.text, self.at)
 
     def goes_on_with(self, word: str) -> bool | None:
         """Whether `word` comes next; None while there is too little text to say."""

@@ -37,6 +37,7 @@ class ToolOutput:
         self._pinned = pinned
         self._limit = limit
         self._held: list[Held] = []
+        self._begun = 0
         self._said_nothing = True
         self._dropping = False
         self._muted = False
@@ -60,7 +61,9 @@ class ToolOutput:
             self._out.markup(text)
 
     def begin(self) -> None:
-        self.deciding = True
+        if not self.deciding:
+            self.deciding = True
+            self._begun = len(self._held)
 
     def markup(self, text: str) -> None:
         if self.deciding:
@@ -99,6 +102,14 @@ class ToolOutput:
         self._dropping = False
         self._release()
         return False
+
+    def cancel(self) -> None:
+        """What began is text as any other: it did not even look like a call."""
+        self.deciding = False
+        begun = self._held[self._begun :]
+        del self._held[self._begun :]
+        for piece in begun:
+            (self.text if piece.shown else self.drop)(piece.text)
 
     def finish(self) -> None:
         self.end()

@@ -11,10 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from inference.parsers import ParsedDelta, Span, assemble, make_parser
+from inference.parsers.source import Source
 from inference.protocol.chat import ChatMessage
 from tests.inference.parsers.reading import P1, T1
 
 Pair = tuple[str | None, str | None]
+LONGEST_MARKER = len("<|python_tag|>")
 PARAMETERS = {
     "s": {"type": "string"},
     "n": {"type": ["number", "null"]},
@@ -187,3 +189,21 @@ def test_xml_values_are_read_as_they_are(string: str, nested: dict[str, Any]) ->
     text = f"<tool_call>\n<function=look_up>\n<parameter=s>\n{string}\n</parameter>\n<parameter=o>\n{written}\n</parameter>\n</function>"
     message = assemble(read((None, "qwen3_xml"), list(text)))
     assert json.loads(message.tool_calls[0].function.arguments) == {"s": string, "o": nested}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_feed_costs_its_text(pair: Pair, data: st.DataObject) -> None:
+    """What is read again in the next feed is no more than the beginning of a marker, however much is held back."""
+    read_again: list[int] = []
+    push = Source.push
+
+    def counted(self: Source, text: str, finished: bool) -> None:
+        read_again.append(len(self.text) - self.at)
+        push(self, text, finished)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Source, "push", counted)
+        read(pair, [*data.draw(texts(pair)), ""])
+    assert max(read_again, default=0) < LONGEST_MARKER
