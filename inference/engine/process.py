@@ -15,16 +15,26 @@ from inference.engine.config import EngineConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SOCKET_BUFFER = 1 << 20
+SPINS = "1000"  # rounds of waiting before a thread sleeps
 
 
 def environment(config: EngineConfig) -> dict[str, str]:
-    """Set before torch is imported: unpinned, two OpenMP threads can spin on one core, and a product falls to a hundredth."""
-    threads = str(config.threads or len(os.sched_getaffinity(0)))
+    """What must be set before torch is imported.
+
+    OpenMP's threads wait for one another some 600 times a step. By default they wait spinning, for milliseconds: on cores that anything
+    else uses (our own HTTP side does), a step then takes many times as long (measured under load: 1 token/s against 8). With a short
+    spin a waiting thread yields its core, and the threads need not be pinned either.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     ours = {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if config.engine == "torch" and config.device != "cuda":
-        ours |= {"OMP_NUM_THREADS": threads, "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
+    if config.engine == "torch":
+        ours |= {"OMP_NUM_THREADS": str(threads(config)), "GOMP_SPINCOUNT": SPINS}
     return {**os.environ, **ours}
+
+
+def threads(config: EngineConfig) -> int:
+    """As configured, else as the environment says, else one per core that we may use."""
+    return config.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
 
 
 def spawn(config: EngineConfig, end: socket.socket) -> subprocess.Popen[bytes]:

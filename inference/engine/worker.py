@@ -88,7 +88,6 @@ def start(channel: Channel) -> Engine:
     from inference.engine.load import load_engine
 
     config = await_config(channel)
-    use_threads(config)
     try:
         engine, info = load_engine(config)
     except Exception as exc:
@@ -104,16 +103,6 @@ def await_config(channel: Channel) -> EngineConfig:
         for message in channel.receive(timeout=60.0):
             if isinstance(message, wire.Start):
                 return message.config
-
-
-def use_threads(config: EngineConfig) -> None:
-    """The parent set OpenMP's environment; torch is told the same number, and keeps its other pool out of the way."""
-    if config.engine != "torch":
-        return
-    import torch
-
-    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
-    torch.set_num_interop_threads(1)
 
 
 def serve(channel: Channel, engine: Engine) -> None:
