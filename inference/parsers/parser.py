@@ -97,18 +97,18 @@ def make_parser(
     out = Emission(show_reasoning=include_reasoning)
     answer: Answer = PlainAnswer(out)
     calls = None
-    if tool is not None and tools is not None and parses_tools(tools, tool_choice, enable_auto=enable_auto_tool_choice):
-        family = find_tool_parser(tool)
+    family = None if tool is None else find_tool_parser(tool)
+    if family is not None and tools is not None and parses_tools(tools, tool_choice, enable_auto=enable_auto_tool_choice):
         new_id: NewId = partial(numbered, family.new_id, history_tool_call_cnt)
         calls = ToolOutput(out, new_id, pinned=tool_call_ids, limit=1 if parallel_tool_calls is False else None)
         answer = family(calls, tools)
     if reasoning is None:
         return Parser(out, answer, calls, None)
     kind = find_reasoning_parser(reasoning, tokenizer)
-    if not kind.enabled(chat_template_kwargs):
-        return Parser(out, answer, calls, ReasoningTokens(kind, tokenizer, thinking=False))
-    thinking = kind.opens(tokenizer, prompt_token_ids)
-    return Parser(out, kind(out, answer, thinking=thinking), calls, ReasoningTokens(kind, tokenizer, thinking=thinking))
+    enabled = kind.enabled(chat_template_kwargs)
+    thinking = enabled and kind.opens(tokenizer, prompt_token_ids)
+    first = kind(out, answer, thinking=thinking) if enabled else answer
+    return Parser(out, first, calls, ReasoningTokens(kind, tokenizer, thinking=thinking))
 
 
 def numbered(new_id: NewId, history: int, name: str, index: int) -> str:

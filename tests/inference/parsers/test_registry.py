@@ -28,7 +28,7 @@ def test_names() -> None:
 
 def test_an_unknown_name_says_which_are_known() -> None:
     with pytest.raises(ValueError, match=r"no tool parser 'nope'; known are hermes, .*qwen3_xml"):
-        make_parser(None, "nope", tokenizer=T1, prompt_token_ids=P1, tools=TOOLS)
+        make_parser(None, "nope", tokenizer=T1, prompt_token_ids=P1)
     with pytest.raises(ValueError, match=r"no reasoning parser 'nope'; known are deepseek_r1, "):
         make_parser("nope", None, tokenizer=T1, prompt_token_ids=P1)
 
