@@ -49,6 +49,9 @@ def recorded() -> Iterator[str]:
             yield case
 
 
+CASES = list(recorded())
+
+
 class Replay:
     """The servers that were recorded, by the name that `replay` gives them, each with the key that opens it; what was found is kept."""
 
@@ -90,7 +93,7 @@ def replayer(world: World, real: Scene, model_folder: Path) -> Replay:
     })
 
 
-@pytest.mark.parametrize("case", recorded())
+@pytest.mark.parametrize("case", CASES)
 def test_recorded(case: str, replayer: Replay) -> None:
     unexplained = [found for found in replayer.differences(case) if not any(matches(entry, case, found[0]) for entry in ON_PURPOSE)]
     assert not unexplained, "\n".join(f"{at}: recorded {want!r:.200}, ours {got!r:.200}" for at, want, got in unexplained)
@@ -98,7 +101,7 @@ def test_recorded(case: str, replayer: Replay) -> None:
 
 @pytest.mark.parametrize("entry", ON_PURPOSE, ids=lambda entry: entry["case"] + entry["at"])
 def test_a_difference_on_purpose_still_occurs(entry: dict[str, str], replayer: Replay) -> None:
-    cases = [case for case in recorded() if fnmatch.fnmatch(case, entry["case"])]
+    cases = [case for case in CASES if fnmatch.fnmatch(case, entry["case"])]
     assert any(matches(entry, case, at) for case in cases for at, _, _ in replayer.differences(case))
 
 
