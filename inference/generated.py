@@ -109,8 +109,9 @@ class GenerateAnswer:
         chunk = GenerateChunk(
             request_id=self.request_id, output_mode=self.mode, choices=[shown], usage=self.usage([made]) if self.continuous else None
         )
-        if self.returns_ids and not self.begun:
-            chunk.prompt_token_ids = self.request.token_ids
+        if not self.begun:
+            chunk.render_fingerprint = self.request.render_fingerprint
+            chunk.prompt_token_ids = self.request.token_ids if self.returns_ids else UNSET
         self.begun = True
         return chunk
 
@@ -132,6 +133,7 @@ class GenerateAnswer:
             prompt_token_ids=self.request.token_ids if self.returns_ids else None,
             output_mode=self.mode,
             choices=[self.whole_choice(index, made) for index, made in enumerate(self.choices)],
+            render_fingerprint=self.request.render_fingerprint,
         )
 
     def whole_choice(self, index: int, made: Made) -> GenerateChoice:

@@ -36,9 +36,11 @@ class Caller:
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
 
-    def layers(self, model: str) -> tuple[Layer, ...]:
-        """The caller's part of what `inference.resolve` takes: key, tenant for this model, tenant; those that say anything."""
-        own = (self.key_layer, self.model_layers.get(model), self.tenant_layer)
+    def layers(self, *names: str) -> tuple[Layer, ...]:
+        """The caller's part of what `inference.resolve` takes: key, tenant for this model (by any of its names, the canonical one first),
+        tenant; those that say anything."""
+        for_model = next((self.model_layers[name] for name in names if name in self.model_layers), None)
+        own = (self.key_layer, for_model, self.tenant_layer)
         return tuple(layer for layer in own if layer is not None)
 
 

@@ -36,6 +36,7 @@ class DerenderChatRequest(Struct, kw_only=True):
     prompt_tokens: NonNegative | None = None
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatCompletionRequest | None = None
+    strict: bool | None = None
     stream: Literal[False] = False
 
 
@@ -47,6 +48,7 @@ class DerenderChatStreamRequest(Struct, kw_only=True):
     prompt_tokens: NonNegative | None = None
     prompt_token_ids: list[TokenId] | None = None
     chat_request: ChatCompletionRequest | None = None
+    strict: bool | None = None
 
 
 class DerenderCompletionRequest(Struct, kw_only=True):
@@ -55,6 +57,7 @@ class DerenderCompletionRequest(Struct, kw_only=True):
     prompt_tokens: list[NonNegative] | None = None
     prompt_token_ids: list[list[TokenId] | None] | None = None
     completion_request: CompletionRequest | None = None
+    strict: bool | None = None
     stream: Literal[False] = False
 
 
@@ -66,6 +69,7 @@ class DerenderCompletionStreamRequest(Struct, kw_only=True):
     prompt_tokens: NonNegative | None = None
     prompt_token_ids: list[TokenId] | None = None
     completion_request: CompletionRequest | None = None
+    strict: bool | None = None
 
 
 class DerenderedChatChunk(Struct, kw_only=True):

@@ -76,6 +76,8 @@ class GenerateRequest(Struct, kw_only=True):
     priority: int | None = 0
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
+    render_fingerprint: str | None | UnsetType = UNSET  # ours: which tokenizer, template and parsers rendered it
+    strict: bool | None | UnsetType = UNSET  # ours: refuse another fingerprint instead of warning of it
 
 
 class ParseContext(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -155,6 +157,7 @@ class GenerateResponse(Struct, kw_only=True):
     ec_transfer_params: dict[str, Any] | None = None
     output_mode: str = "tokens"
     choices: list[GenerateChoice]
+    render_fingerprint: str | None | UnsetType = UNSET
 
 
 class GenerateChunkChoice(Struct, kw_only=True):
@@ -181,3 +184,4 @@ class GenerateChunk(Struct, kw_only=True):
     mm_placeholders: Any | UnsetType = UNSET
     metrics: Any | UnsetType = UNSET
     prompt_logprobs: list[dict[str, Any] | None] | None | UnsetType = UNSET
+    render_fingerprint: str | None | UnsetType = UNSET

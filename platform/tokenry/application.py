@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from inference.engine.client import EngineClient
 from inference.engine.config import EngineConfig
 from inference.model import ServedModel, load_model
+from inference.resolve import Layer
 from tokenry.fleet.node import Node
 from tokenry.fleet.registry import Fleet
 from tokenry.fleet.supervisor import end_with_parent
@@ -88,6 +89,13 @@ def platform_state() -> PlatformState:
     options = ServeOptions.from_env()
     nodes = [Node(url, node_secret()) for url in options.node]
     return PlatformState(options, Fleet([(served_model(options), nodes)]))
+
+
+def model_layers(name: str) -> Sequence[Layer]:
+    """The layers under a tenant's defaults, for the admin's forms: the named model's, or with "" what all models share."""
+    served = platform_state().fleet.models()
+    layers = [model.layers for model in served if name in model.names]
+    return layers[0] if layers else [layer for model in served[:1] for layer in model.layers if layer.source == "server"]
 
 
 @cache

@@ -23,7 +23,7 @@ from tokenry.application import node_state, platform_state
 from tokenry.consumers.abort import AbortConsumer
 from tokenry.consumers.completions import ChatConsumer, TextConsumer
 from tokenry.consumers.generate import GenerateConsumer
-from tokenry.consumers.node import NodeAbort, NodeGenerate, NodeHealth, NodeMetrics, NodeModels, NodeNotFound
+from tokenry.consumers.node import NodeAbort, NodeCapabilities, NodeGenerate, NodeHealth, NodeMetrics, NodeModels, NodeNotFound
 from tokenry.consumers.sockets import ChatSocket, TextSocket
 from tokenry.errors import PAGES
 from tokenry.guard import App, Guard, Receive, Scope, Send
@@ -48,6 +48,7 @@ NODE_HTTP: dict[str, App] = {
     "/readyz": NodeHealth.as_asgi(),
     "/metrics": NodeMetrics.as_asgi(),
     "/v1/models": NodeModels.as_asgi(),
+    "/v1/scale_out/capabilities": NodeCapabilities.as_asgi(),
 }
 
 

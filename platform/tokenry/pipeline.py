@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
+from msgspec import UNSET
 
 from inference.derender import Answer, ChatAnswer, CompletionAnswer
 from inference.errors import Unavailable
@@ -34,7 +35,7 @@ from inference.render import (
     render_chat,
     render_completion,
 )
-from inference.resolve import BUILT_IN, Effective, resolve
+from inference.resolve import BUILT_IN, Effective, Layer, resolve
 from inference.sampling import for_node
 from tenants.caller import Caller
 from tokenry.fleet.node import Node, NodeStream
@@ -106,9 +107,14 @@ def build(endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: s
 
 
 def effective_for(endpoint: Endpoint, caller: Caller, model: ServedModel, request: Any) -> Effective:
-    """The override rule, over the tenant's layers and then the model's and the server's."""
-    layers = (*caller.layers(model.name), *model.layers)
-    return resolve(endpoint.settings(request), layers, endpoint.built_in)
+    """The override rule. `request` None: one that sets nothing."""
+    given = {} if request is None else endpoint.settings(request)
+    return resolve(given, layers_of(caller, model), endpoint.built_in)
+
+
+def layers_of(caller: Caller, model: ServedModel) -> tuple[Layer, ...]:
+    """All defaults under a request: the tenant's, then the model's and the server's."""
+    return (*caller.layers(*model.names), *model.layers)
 
 
 def render(endpoint: Endpoint, model: ServedModel, request: Any, effective: Effective, base: str | None) -> tuple[str, list[Rendered]]:
@@ -172,6 +178,7 @@ def scoped(request: GenerateRequest, caller: Caller) -> GenerateRequest:
     request.request_id = scoped_id(caller, str(request.request_id))
     request.cache_salt = cache_salt(caller, request.cache_salt)
     request.stream = request.sampling_params.prompt_logprobs is None  # nodes give these only in whole answers
+    request.render_fingerprint = request.strict = UNSET  # between the tenant and this platform
     return request
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+from django.urls import reverse_lazy
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -137,12 +138,33 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
 }
+MODEL_LAYERS = "tokenry.application.model_layers"  # what the tenants' defaults stand on: the model's own values, and the server's
 UNFOLD = {
     "SITE_TITLE": "Tokenry",
     "SITE_HEADER": "Tokenry",
     "SITE_SYMBOL": "token",
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {
+        "show_search": False,
+        "navigation": [
+            {
+                "title": "Tenants",
+                "items": [
+                    {"title": "Tenants", "icon": "apartment", "link": reverse_lazy("admin:tenants_tenant_changelist")},
+                    {"title": "Members", "icon": "group", "link": reverse_lazy("admin:tenants_member_changelist")},
+                    {"title": "Keys", "icon": "key", "link": reverse_lazy("admin:tenants_key_changelist")},
+                    {"title": "Defaults", "icon": "tune", "link": reverse_lazy("admin:tenants_defaults_changelist")},
+                    {
+                        "title": "Users",
+                        "icon": "person",
+                        "link": reverse_lazy("admin:auth_user_changelist"),
+                        "permission": lambda request: request.user.is_superuser,
+                    },
+                ],
+            },
+        ],
+    },
 }
 
 MAX_BODY_BYTES = int(number("TOKENRY_MAX_BODY_BYTES", 16 * 1024 * 1024))

@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularAPIView
 
 from tenants.admin import site
 from tokenry.api import health
+from tokenry.api.capabilities import CapabilitiesView
 from tokenry.api.defaults import DefaultsView
 from tokenry.api.derender import ChatDerenderView, CompletionDerenderView
 from tokenry.api.later import MessagesRenderView, ResponsesRenderView
@@ -21,6 +22,7 @@ urlpatterns = [
     path("v1/chat/completions/derender", ChatDerenderView.as_view()),
     path("v1/completions/render", CompletionRenderView.as_view()),
     path("v1/completions/derender", CompletionDerenderView.as_view()),
+    path("v1/scale_out/capabilities", CapabilitiesView.as_view()),
     path("v1/responses/render", ResponsesRenderView.as_view()),
     path("v1/messages/render", MessagesRenderView.as_view()),
     path("tokenize", TokenizeView.as_view()),

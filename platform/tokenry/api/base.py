@@ -27,6 +27,7 @@ class TenantView(APIView):
     scope: ClassVar[str] = "inference"
     caller: Caller
     explained: str | None = None
+    warning: str | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.caller = caller(token_of(request.headers.get("Authorization")))
@@ -41,6 +42,8 @@ class TenantView(APIView):
         response.headers["X-Request-Id"] = self.request_id
         if self.explained is not None:
             response.headers["X-Tokenry-Effective"] = self.explained
+        if self.warning is not None:
+            response.headers["X-Tokenry-Warning"] = self.warning
         response.headers["X-Tokenry-Overhead-Ms"] = f"{(time.perf_counter() - begun) * 1000:.2f}"
         return response
 
@@ -53,6 +56,10 @@ class TenantView(APIView):
         """Where the request asks for it, say in a header what applied and why."""
         if self.request.headers.get("X-Tokenry-Explain") == "1":
             self.explained = explained(effective)
+
+
+    def warn(self, warning: str | None) -> None:
+        self.warning = warning
 
 
 class ScaleOutView(TenantView):

@@ -10,12 +10,13 @@ from rest_framework.response import Response
 from inference.resolve import Layer, resolve
 from tokenry.api.base import TenantView, answer
 from tokenry.application import platform_state
+from tokenry.pipeline import layers_of
 
 
 class DefaultsView(TenantView):
     def get(self, request: Request) -> Response:
         model = platform_state().fleet.model(request.query_params.get("model"), self.caller.models)
-        layers = (*self.caller.layers(model.name), *model.layers)
+        layers = layers_of(self.caller, model)
         fields = resolve({}, layers).explain()
         return answer({"object": "defaults", "model": model.name, "fields": fields, "policies": policies(layers)})
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from inference.compatibility import fingerprint_warning
 from inference.derender import derender_chat, derender_chat_chunk, derender_completion, derender_completion_chunk
 from inference.model import ServedModel
 from inference.protocol.codec import decode
@@ -21,10 +22,10 @@ from inference.protocol.derender import (
     DerenderCompletionRequest,
     DerenderCompletionStreamRequest,
 )
-from inference.resolve import Effective, resolve
+from inference.resolve import Effective
 from tokenry.api.base import ScaleOutView, answer
 from tokenry.application import platform_state
-from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint
+from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint, effective_for
 
 
 class StreamFlag(Struct, kw_only=True):
@@ -44,14 +45,10 @@ class DerenderView(ScaleOutView):
         shape, derender = self.chunk if streaming else self.whole
         asked = decode(shape, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
-        effective = self.effective(model, getattr(asked, self.carried))
+        effective = effective_for(self.endpoint, self.caller, model, getattr(asked, self.carried))
         self.explain(effective)
+        self.warn(next(filter(None, (fingerprint_warning(given, model, strict=asked.strict) for given in fingerprints(asked))), None))
         return answer(derender(asked, model, effective))
-
-    def effective(self, model: ServedModel, original: Any) -> Effective:
-        """Settled by the server that answers, when it answers: this tenant's defaults under what the original request set."""
-        settings = {} if original is None else self.endpoint.settings(original)
-        return resolve(settings, (*self.caller.layers(model.name), *model.layers), self.endpoint.built_in)
 
 
 class ChatDerenderView(DerenderView):
@@ -64,3 +61,10 @@ class CompletionDerenderView(DerenderView):
     endpoint, carried = COMPLETIONS, "completion_request"
     whole = (DerenderCompletionRequest, derender_completion)
     chunk = (DerenderCompletionStreamRequest, derender_completion_chunk)
+
+
+def fingerprints(asked: Any) -> list[Any]:
+    """Those that the generate answers in a body carry on."""
+    many = getattr(asked, "generate_responses", None)
+    answers = [getattr(asked, "generate_chunk", None), getattr(asked, "generate_response", None)] if many is None else many
+    return [each.render_fingerprint for each in answers if each is not None]

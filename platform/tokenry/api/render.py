@@ -23,6 +23,8 @@ class RenderView(ScaleOutView):
         effective = pipeline.effective_for(self.endpoint, self.caller, model, asked)
         _, rendered = pipeline.render(self.endpoint, model, asked, effective, self.given_id)
         self.explain(effective)
+        for prompt in rendered:
+            prompt.generate.render_fingerprint = model.fingerprint
         return answer(self.shape([prompt.generate for prompt in rendered]))
 
     def shape(self, generates: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from inference.compatibility import fingerprint_warning
 from inference.derender import text_writer
 from inference.errors import PermissionDenied
 from inference.generated import GenerateAnswer
@@ -43,6 +44,9 @@ class GenerateConsumer(ApiConsumer):
         request = decode(GenerateRequest, body)
         model = state.fleet.model(request.model, caller.models)
         answer = self.answer(request, model, caller)
+        warning = fingerprint_warning(request.render_fingerprint, model, strict=request.strict is True)
+        if warning is not None:
+            self.extra["x-tokenry-warning"] = warning
         begun = time.perf_counter()
         stream = await pipeline.open_stream(state.fleet, model, self.node_request(request, answer, model, caller), caller)
         self.node_seconds = time.perf_counter() - begun
@@ -59,7 +63,7 @@ class GenerateConsumer(ApiConsumer):
         check_generate_request(request, model)
         params = request.sampling_params
         settings = {name: value for name in params.__struct_fields__ if (value := getattr(params, name)) is not None}
-        layers = (*(binding(layer) for layer in caller.layers(model.name)), *(only(layer, ANSWERED_HERE) for layer in model.layers))
+        layers = (*(binding(layer) for layer in caller.layers(*model.names)), *(only(layer, ANSWERED_HERE) for layer in model.layers))
         effective = resolve(settings, layers)
         bind(params, effective.values, effective.sources)
         sampling = engine_sampling(params, prompt_token_ids=request.token_ids, model=model, scripted=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from inference.compatibility import capabilities, fingerprint_warning
 from inference.derender import text_writer
 from inference.engine.client import Outputs
 from inference.engine.metrics import exposition
@@ -49,6 +50,9 @@ class NodeGenerate(NodeConsumer):
             raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
         request = decode(GenerateRequest, body)
         work = self.engine_request(request)
+        warning = fingerprint_warning(request.render_fingerprint, self.node.model, strict=request.strict is True)
+        if warning is not None:
+            self.extra["x-tokenry-warning"] = warning
         base = request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
         writer = text_writer(request, work.sampling, self.node.model, as_ids=self.node.options.return_tokens_as_token_ids)
         answer = GenerateAnswer(request, self.node.model, ID_PREFIX + base, n=work.sampling.n, writer=writer)
@@ -149,6 +153,14 @@ class NodeModels(NodeConsumer):
         model = self.node.model
         cards = [ModelCard(id=name, created=0, root=model.name, max_model_len=model.max_model_len) for name in model.names]
         await self.reply(ModelList(data=cards))
+
+
+class NodeCapabilities(NodeConsumer):
+    methods = ("GET",)
+    reads_body = False
+
+    async def handle(self, body: bytes) -> None:
+        await self.reply(capabilities(self.node.model))
 
 
 class NodeMetrics(NodeConsumer):

@@ -52,15 +52,17 @@ class Command(BaseCommand):
 
     def welcome(self, options: ServeOptions) -> None:
         """What a newcomer needs: the address, a key, and a line that works when pasted."""
-        url = f"http://{options.host}:{options.port}"
+        url, demo = f"http://{options.host}:{options.port}", self.demo
         body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 32}'
+        key = demo.key or "(not known any more: python manage.py create_key demo makes another)"
+        password = demo.password or f"(changed; python manage.py changepassword {demo.username} sets another)"
         self.say(
             f"\nTokenry is ready on {url}\n\n"
-            f"  key         {self.demo.key}\n"
-            f"  admin       {url}/admin/   user {self.demo.username}, password {self.demo.password}\n"
-            f"  API docs    {url}/docs/\n\n"
+            f"  key         {key}\n"
+            f"  admin       {url}/admin/   user {demo.username}, password {password}\n"
+            f"  schema      {url}/schema\n\n"
             f"Try it:\n\n"
-            f"  curl {url}/v1/chat/completions -H 'Authorization: Bearer {self.demo.key}' \\\n"
+            f"  curl {url}/v1/chat/completions -H 'Authorization: Bearer {demo.key or 'KEY'}' \\\n"
             f"    -H 'Content-Type: application/json' -d '{body}'\n"
         )
 
