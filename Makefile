@@ -64,3 +64,7 @@ $(VENV)/%.stamp: %.txt requirements.txt
 	    exit 1
 	}
 	touch $(VENV)/requirements.stamp $@
+
+.PHONY: bench-peers
+bench-peers: $(VENV)/requirements-dev.stamp ## set up the engines that the benchmarks compare with, below .peers/
+	@PYTHONPATH=benchmarks $(BIN)/python -m peers.set_up
