@@ -119,6 +119,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=255)),
                 ('fingerprint', models.BinaryField(max_length=32)),
                 ('salt', models.BinaryField(max_length=32)),
+                ('pepper_version', models.PositiveIntegerField()),
                 ('expires_at', models.DateTimeField(db_index=True)),
                 ('key', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='idempotent_calls', to='tenants.key')),
                 ('result', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.key')),

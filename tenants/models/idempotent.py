@@ -18,6 +18,7 @@ class IdempotentCall(models.Model):
     fingerprint: bytes = models.BinaryField(max_length=32)
     result: Key = models.ForeignKey(Key, on_delete=models.CASCADE, related_name="+")
     salt: bytes = models.BinaryField(max_length=32)
+    pepper_version: int = models.PositiveIntegerField()
     expires_at: datetime = models.DateTimeField(db_index=True)
 
     class Meta:
