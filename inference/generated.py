@@ -148,6 +148,11 @@ class GenerateAnswer:
         )
         return choice if self.writer is None else self.writer.dress_whole(choice)
 
+    @property
+    def completion_tokens(self) -> int:
+        """Generated so far, over all choices."""
+        return sum(len(made.token_ids) for made in self.choices)
+
     def usage(self, choices: list[Made]) -> Usage:
         prompt, completion = len(self.request.token_ids), sum(len(made.token_ids) for made in choices)
         return Usage(

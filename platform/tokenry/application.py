@@ -19,6 +19,7 @@ from inference.engine.client import EngineClient
 from inference.engine.config import EngineConfig
 from inference.model import ServedModel, load_model
 from inference.resolve import Layer
+from tenants.accounting import Accounting
 from tokenry.fleet.node import Node
 from tokenry.fleet.registry import Fleet
 from tokenry.fleet.supervisor import end_with_parent
@@ -51,13 +52,16 @@ class PlatformState(State):
     """A process that tenants talk to."""
 
     fleet: Fleet
+    accounting: Accounting
 
     async def start(self) -> None:
+        await self.accounting.start()
         self.fleet.start()
 
     async def stop(self) -> None:
         await super().stop()
         await self.fleet.stop()
+        await self.accounting.stop()
 
 
 @dataclass
@@ -88,7 +92,7 @@ def report(task: asyncio.Future[Any]) -> None:
 def platform_state() -> PlatformState:
     options = ServeOptions.from_env()
     nodes = [Node(url, node_secret()) for url in options.node]
-    return PlatformState(options, Fleet([(served_model(options), nodes)]))
+    return PlatformState(options, Fleet([(served_model(options), nodes)]), Accounting(os.environ.get("REDIS_URL") or None))
 
 
 def model_layers(name: str) -> Sequence[Layer]:

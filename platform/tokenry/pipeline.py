@@ -1,4 +1,4 @@
-"""The life of a completion: resolve, render, generate, derender. One path for JSON, SSE and WebSocket.
+"""The life of a completion: resolve, render, admit, generate, derender, settle. One path for JSON, SSE and WebSocket.
 
 Authentication comes before (tokenry.auth), framing after (tokenry.consumers).
 """
@@ -13,7 +13,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,9 @@ from inference.render import (
 )
 from inference.resolve import BUILT_IN, Effective, Layer, resolve
 from inference.sampling import for_node
+from tenants.accounting import Accounting, Admitted
 from tenants.caller import Caller
+from tenants.models import Status
 from tokenry.fleet.node import Node, NodeStream
 from tokenry.fleet.registry import Fleet
 
@@ -48,6 +50,7 @@ THREAD_FROM_BYTES = 32 * 1024  # larger bodies are rendered in a thread, so that
 class Endpoint:
     """What chat and completions do differently."""
 
+    name: str
     prefix: str
     shape: type[Any]
     settings: Callable[[Any], dict[str, Any]]
@@ -57,15 +60,19 @@ class Endpoint:
 
 
 CHAT = Endpoint(
-    "chatcmpl-", ChatCompletionRequest, chat_settings, BUILT_IN, lambda *given: [render_chat(*given)],
-    lambda request, effective, model, rendered, **more: ChatAnswer(request, effective, model, rendered[0], **more))
-COMPLETIONS = Endpoint("cmpl-", CompletionRequest, completion_settings, COMPLETION_BUILT_IN, render_completion, CompletionAnswer)
+    "chat", "chatcmpl-", ChatCompletionRequest, chat_settings, BUILT_IN, lambda *given: [render_chat(*given)],
+    lambda request, effective, model, rendered, **more: ChatAnswer(request, effective, model, rendered[0], **more),
+)
+COMPLETIONS = Endpoint(
+    "completions", "cmpl-", CompletionRequest, completion_settings, COMPLETION_BUILT_IN, render_completion, CompletionAnswer
+)
 
 
 @dataclass
 class Completion:
     """One request on its way: what was asked, what applies, what goes to the node, and what builds the answer."""
 
+    endpoint: Endpoint
     caller: Caller
     fleet: Fleet
     model: ServedModel
@@ -73,6 +80,7 @@ class Completion:
     effective: Effective
     rendered: Sequence[Rendered]
     answer: Answer
+    admitted: Admitted = field(init=False)
     streams: list[NodeStream] = field(default_factory=list)
     node_seconds: float = 0.0
 
@@ -103,7 +111,7 @@ def build(endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: s
     effective = effective_for(endpoint, caller, model, request)
     request_id, rendered = render(endpoint, model, request, effective, base)
     answer = endpoint.answer(request, effective, model, rendered, request_id=request_id, created=int(time.time()))
-    return Completion(caller, fleet, model, request, effective, rendered, answer)
+    return Completion(endpoint, caller, fleet, model, request, effective, rendered, answer)
 
 
 def effective_for(endpoint: Endpoint, caller: Caller, model: ServedModel, request: Any) -> Effective:
@@ -124,18 +132,22 @@ def render(endpoint: Endpoint, model: ServedModel, request: Any, effective: Effe
 
 
 async def stream(completion: Completion) -> AsyncIterator[list[Any]]:
-    """The chunks of the answer, in lists of what became ready together. `open_streams` comes first.
+    """The chunks of the answer, in lists of what became ready together. For use inside `running`, after `open_streams`.
 
-    Leaving the iteration early, in whatever way, frees the node's slots.
+    The request is settled before its last chunk, so that the caller's next one finds the slot free.
     """
-    answer = completion.answer
-    try:
-        yield answer.start()
-        async for prompt, chunk in generate(completion):
-            yield answer.feed(prompt, chunk)
-        yield answer.finish()
-    finally:
-        close_streams(completion)
+    answer, admitted = completion.answer, completion.admitted
+    yield answer.start()
+    async for prompt, chunk in generate(completion):
+        chunks = answer.feed(prompt, chunk)
+        admitted.progress(completion_tokens(answer))
+        yield chunks
+    await admitted.settle(Status.COMPLETED, completion_tokens=completion_tokens(answer))
+    yield answer.finish()
+
+
+def completion_tokens(answer: Answer) -> int:
+    return answer.usage.completion_tokens or 0
 
 
 async def whole(completion: Completion) -> Any:
@@ -145,8 +157,33 @@ async def whole(completion: Completion) -> Any:
     return completion.answer.whole()
 
 
+@asynccontextmanager
+async def running(completion: Completion, accounting: Accounting) -> AsyncIterator[Admitted]:
+    """The time in which a request holds something: its share of its key's and tenant's limits, and slots on nodes. Whatever happens
+    inside, on the way out it holds nothing, and its row in the ledger is settled.
+
+    Raises:
+        RateLimited, QuotaExceeded: a limit is reached; nothing was taken.
+    """
+    admitted = completion.admitted = await accounting.admit(
+        completion.caller,
+        model=completion.model.name,
+        endpoint=completion.endpoint.name,
+        request_id=completion.answer.id,
+        prompt_tokens=sum(len(rendered.token_ids) for rendered in completion.rendered),
+        max_tokens=completion.rendered[0].generate.sampling_params.max_tokens,
+        choices=completion.answer.n * len(completion.rendered),
+        effective=completion.effective.differing(),
+    )
+    async with admitted:
+        try:
+            yield admitted
+        finally:
+            close_streams(completion)
+
+
 async def open_streams(completion: Completion) -> None:
-    """Post every prompt to a node. After this a node has accepted the request, and nothing of the answer has been sent.
+    """Post every prompt to a node. After this a node and the ledger have the request, and nothing of the answer has been sent.
 
     Raises:
         ApiError: a node refused it, or none can be reached.
@@ -156,9 +193,7 @@ async def open_streams(completion: Completion) -> None:
         for rendered in completion.rendered:
             request = scoped(for_node(rendered.generate, completion.model.tokenizer), completion.caller)
             completion.streams.append(await open_stream(completion.fleet, completion.model, request, completion.caller))
-    except BaseException:
-        close_streams(completion)
-        raise
+        await completion.admitted.written()
     finally:
         completion.node_seconds += time.perf_counter() - begun
 

@@ -13,25 +13,27 @@ from tokenry.pipeline import CHAT, COMPLETIONS, Completion, Endpoint
 
 
 class CompletionConsumer(ApiConsumer):
-    """One coupled request: authenticate, then resolve and render, generate, derender, answer."""
+    """One coupled request: authenticate, resolve and render, admit, generate and derender, answer."""
 
     endpoint: Endpoint
 
     async def handle(self, body: bytes) -> None:
-        fleet = platform_state().fleet
+        state = platform_state()
         caller = await authenticate(self.scope)
         given_id = self.request_id if header(self.scope, b"x-request-id") else None
-        completion = await pipeline.prepare(self.endpoint, caller, fleet, body, given_id)
+        completion = await pipeline.prepare(self.endpoint, caller, state.fleet, body, given_id)
         if header(self.scope, b"x-tokenry-explain") == "1":
             self.extra["x-tokenry-effective"] = pipeline.explained(completion.effective)
-        await pipeline.open_streams(completion)
-        self.node_seconds = completion.node_seconds
-        if completion.streaming:
-            await self.stream(events(completion))
-        else:
-            answer = await pipeline.whole(completion)
+        async with pipeline.running(completion, state.accounting) as admitted:
+            self.extra |= admitted.headers
+            await pipeline.open_streams(completion)
             self.node_seconds = completion.node_seconds
-            await self.reply(answer)
+            if completion.streaming:
+                await self.stream(events(completion))
+            else:
+                answer = await pipeline.whole(completion)
+                self.node_seconds = completion.node_seconds
+                await self.reply(answer)
 
 
 class ChatConsumer(CompletionConsumer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,11 @@ from inference.generated import GenerateAnswer
 from inference.model import ServedModel
 from inference.protocol.codec import decode
 from inference.protocol.generate import GenerateChunk, GenerateRequest, SamplingParams
-from inference.resolve import BUILT_IN, Layer, resolve
+from inference.resolve import BUILT_IN, Effective, Layer, resolve
 from inference.sampling import check_generate_request, engine_sampling, for_node
+from tenants.accounting import Admitted
 from tenants.caller import Caller
+from tenants.models import Status
 from tokenry import pipeline, sse
 from tokenry.application import platform_state
 from tokenry.auth import authenticate
@@ -43,23 +45,30 @@ class GenerateConsumer(ApiConsumer):
             raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
         request = decode(GenerateRequest, body)
         model = state.fleet.model(request.model, caller.models)
-        answer = self.answer(request, model, caller)
+        answer, effective, max_tokens = self.answer(request, model, caller)
         warning = fingerprint_warning(request.render_fingerprint, model, strict=request.strict is True)
         if warning is not None:
             self.extra["x-tokenry-warning"] = warning
-        begun = time.perf_counter()
-        stream = await pipeline.open_stream(state.fleet, model, self.node_request(request, answer, model, caller), caller)
-        self.node_seconds = time.perf_counter() - begun
-        if request.stream is True:
-            await self.stream(events(answer, stream))
-        else:
-            async for _ in chunks(answer, stream):
-                pass
-            self.node_seconds += stream.waited
-            await self.reply(answer.whole())
+        admitted = await state.accounting.admit(
+            caller, model=model.name, endpoint="generate", request_id=answer.request_id, prompt_tokens=len(request.token_ids),
+            max_tokens=max_tokens, choices=len(answer.choices), effective=effective.differing())
+        async with admitted:
+            self.extra |= admitted.headers
+            begun = time.perf_counter()
+            stream = await pipeline.open_stream(state.fleet, model, self.node_request(request, answer, model, caller), caller)
+            with closing(stream):
+                await admitted.written()
+                self.node_seconds = time.perf_counter() - begun
+                if request.stream is True:
+                    await self.stream(events(answer, stream, admitted))
+                else:
+                    async for _ in chunks(answer, stream, admitted):
+                        pass
+                    self.node_seconds += stream.waited
+                    await self.reply(answer.whole())
 
-    def answer(self, request: GenerateRequest, model: ServedModel, caller: Caller) -> GenerateAnswer:
-        """The request checked as a node would check it, and bound to the tenant's policies."""
+    def answer(self, request: GenerateRequest, model: ServedModel, caller: Caller) -> tuple[GenerateAnswer, Effective, int]:
+        """The answer to be, what binds it, and its most tokens: the request checked as a node would, and held to the tenant's policies."""
         check_generate_request(request, model)
         params = request.sampling_params
         settings = {name: value for name in params.__struct_fields__ if (value := getattr(params, name)) is not None}
@@ -69,7 +78,8 @@ class GenerateConsumer(ApiConsumer):
         sampling = engine_sampling(params, prompt_token_ids=request.token_ids, model=model, scripted=True)
         writer = text_writer(request, sampling, model, as_ids=effective["return_tokens_as_token_ids"])
         base = pipeline.request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
-        return GenerateAnswer(request, model, ID_PREFIX + base, n=sampling.n, writer=writer)
+        answer = GenerateAnswer(request, model, ID_PREFIX + base, n=sampling.n, writer=writer)
+        return answer, effective, sampling.max_tokens
 
     def node_request(self, request: GenerateRequest, answer: GenerateAnswer, model: ServedModel, caller: Caller) -> GenerateRequest:
         """What travels: under the id that the tenant can abort by."""
@@ -95,18 +105,18 @@ def bind(params: SamplingParams, values: Mapping[str, Any], sources: Mapping[str
             setattr(params, name, list(values[name]) if name == "stop" else values[name])
 
 
-async def chunks(answer: GenerateAnswer, stream: NodeStream) -> AsyncIterator[list[GenerateChunk]]:
-    """The answer's chunks, until every choice has ended; leaving early frees the node's slot."""
-    try:
-        async with aclosing(pipeline.until_finished(stream, len(answer.choices), lambda: answer.finished)) as news:
-            async for chunk in news:
-                yield answer.relay(chunk)
-    finally:
-        stream.close()
+async def chunks(answer: GenerateAnswer, stream: NodeStream, admitted: Admitted) -> AsyncIterator[list[GenerateChunk]]:
+    """The answer's chunks, until every choice has ended. The request is settled before its last chunk is sent."""
+    async with aclosing(pipeline.until_finished(stream, len(answer.choices), lambda: answer.finished)) as news:
+        async for chunk in news:
+            made = answer.relay(chunk)
+            admitted.progress(answer.completion_tokens)
+            yield made
+    await admitted.settle(Status.COMPLETED, completion_tokens=answer.completion_tokens)
 
 
-async def events(answer: GenerateAnswer, stream: NodeStream) -> AsyncIterator[bytes]:
-    async for made in chunks(answer, stream):
+async def events(answer: GenerateAnswer, stream: NodeStream, admitted: Admitted) -> AsyncIterator[bytes]:
+    async for made in chunks(answer, stream, admitted):
         if made:
             yield b"".join(map(sse.event, made))
     for chunk in answer.finish():

@@ -111,12 +111,14 @@ class CompletionSocket(AsyncConsumer):
         completion: pipeline.Completion | None = None
         try:
             caller = await aholder(self.caller.key_id)
-            completion = await pipeline.prepare(self.endpoint, caller, platform_state().fleet, body, None, streaming=True)
+            state = platform_state()
+            completion = await pipeline.prepare(self.endpoint, caller, state.fleet, body, None, streaming=True)
             self.check_model(completion.model)
-            await pipeline.open_streams(completion)
-            async for chunks in pipeline.stream(completion):
-                for chunk in chunks:
-                    await self.say({"type": "chunk", "stream_id": stream_id, "chunk": chunk})
+            async with pipeline.running(completion, state.accounting):
+                await pipeline.open_streams(completion)
+                async for chunks in pipeline.stream(completion):
+                    for chunk in chunks:
+                        await self.say({"type": "chunk", "stream_id": stream_id, "chunk": chunk})
             await self.say(done(stream_id, completion))
         except asyncio.CancelledError:
             if not self.closed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import secrets
 import socket
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 from django.conf import settings
@@ -39,6 +40,7 @@ class Command(BaseCommand):
         os.environ.update(options.to_env())
         listener = bind(options)
         if options.role != "generate":
+            self.alone = stand_alone()
             self.prepare_database()
         asyncio.run(run(options, listener, self.welcome))
 
@@ -88,8 +90,25 @@ def check(options: ServeOptions) -> None:
             raise OptionError(f"--chat-template: there is no file {path}.")
     if options.role == "generate" and options.host not in LOOPBACK and not os.environ.get("TOKENRY_NODE_SECRET"):
         raise OptionError(f"A node on {options.host} needs TOKENRY_NODE_SECRET: without it anyone who reaches the port can use it.")
+
+
+def stand_alone() -> TextIO | None:
+    """Without Redis limits are counted in the process, so a second one beside it would let every tenant have twice as much.
+
+    Returns: the lock's file, to be held open for as long as the process lives.
+    """
     if os.environ.get("REDIS_URL"):
-        raise OptionError("REDIS_URL is set, but this version keeps its counters in the process; unset it.")
+        return None
+    settings.TOKENRY_HOME.mkdir(parents=True, exist_ok=True)
+    lock = (settings.TOKENRY_HOME / "platform.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(
+            f"Another platform process runs on {settings.TOKENRY_HOME}. Several share their counters over Redis or Valkey: set REDIS_URL "
+            f"for all of them. For one of its own, set another TOKENRY_HOME."
+        ) from None
+    return lock
 
 
 def bind(options: ServeOptions) -> socket.socket:

@@ -1,0 +1,1 @@
+"""What people look at in a browser, beside the admin: the playground and the usage pages."""
