@@ -25,6 +25,7 @@ from tokenry.fleet.registry import Fleet
 from tokenry.fleet.supervisor import end_with_parent
 from tokenry.model_store import find_model
 from tokenry.options import ServeOptions
+from tokenry.revocation import Watch
 
 logger = logging.getLogger("tokenry")
 
@@ -53,10 +54,12 @@ class PlatformState(State):
 
     fleet: Fleet
     accounting: Accounting
+    watch: Watch = field(default_factory=Watch)
 
     async def start(self) -> None:
         await self.accounting.start()
         self.fleet.start()
+        self.background(self.watch.look())
 
     async def stop(self) -> None:
         await super().stop()

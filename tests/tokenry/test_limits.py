@@ -6,7 +6,10 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from tests.conftest import Scene
 from tests.world import Tenant, script
@@ -64,8 +67,6 @@ def test_concurrent_requests_and_their_slots(scripted: Scene):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_client_that_leaves_frees_its_slot_and_is_billed_for_what_it_got(scripted: Scene, streaming):
-    import httpx
-
     tenant = limited(scripted, f"leaver-{streaming}", concurrency=1)
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(tenant.url + PATH, json={**SLOW, "stream": streaming}, headers=tenant.headers, timeout=0.3 if not streaming else 0.04)
@@ -83,3 +84,34 @@ def test_a_budget_of_tokens(scripted: Scene):
     assert (first.status_code, second.status_code) == (200, 429)
     assert second.json()["error"]["code"] == "insufficient_quota"
     assert second.headers["x-should-retry"] == "false"
+
+
+def read_on(socket) -> None:
+    while True:
+        socket.recv(timeout=10)
+
+
+@pytest.mark.parametrize("change", ["revoke", "take the model away"])
+def test_a_key_that_may_no_longer_ends_its_streams_within_a_second(scripted: Scene, change):
+    tenant = scripted.platform.tenant(f"revoked by {change}")
+    long = {**HI, "max_tokens": 400, **script(*[{"ids": [97], "wait_ms": 20}] * 390, {"ids": [258]})}
+    update = "revoked_at=timezone.now()" if change == "revoke" else "allowed_models=[]"
+    code = f"from django.utils import timezone; from tenants.models import Key; Key.objects.filter(tenant_id={tenant.id}).update({update})"
+    with (
+        connect(tenant.url.replace("http", "ws") + PATH, additional_headers=tenant.headers, close_timeout=1) as socket,
+        tenant.http.stream("POST", PATH, json={**long, "stream": True, "max_tokens": 300}) as response,
+    ):
+        socket.send(json.dumps({"type": "create", "stream_id": "s", "request": long}))
+        lines = response.iter_lines()
+        while '"content":"a"' not in next(lines):
+            pass
+        scripted.platform.manage("shell", "-c", code)
+        rest = [line[6:] for line in lines if line.startswith("data: ")]
+        with pytest.raises(ConnectionClosed) as closed:
+            read_on(socket)
+    assert rest[-1] == "[DONE]"
+    assert json.loads(rest[-2])["error"]["code"] == "invalid_api_key"
+    assert len(rest) < 290, "it ended before its time"
+    assert closed.value.rcvd.code == 1008
+    again = tenant.http.post(PATH, json=QUICK)
+    assert again.status_code == (401 if change == "revoke" else 404)

@@ -15,7 +15,7 @@ from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 from django.conf import settings
 
-from inference.errors import ApiError, MethodNotAllowed, SchemaError
+from inference.errors import ApiError, MethodNotAllowed, SchemaError, Unauthorized
 from inference.protocol.codec import encode
 from tokenry import sse
 from tokenry.errors import as_api_error
@@ -48,6 +48,7 @@ class ApiConsumer(AsyncConsumer):
         self.body: list[bytes] = []
         self.task: asyncio.Task[None] | None = None
         self.answering = False
+        self.revoked = False
         self.extra: dict[str, str] = {}
         self.request_id = clean_id(header(scope, b"x-request-id"))
         self.node_seconds = 0.0
@@ -72,8 +73,18 @@ class ApiConsumer(AsyncConsumer):
             await self.handle(body)
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            if not self.revoked:
+                raise
+            await self.fail(Unauthorized("This key is no longer valid."))
         except Exception as exc:
             await self.fail(as_api_error(exc))
+
+    def revoke(self) -> None:
+        """End the request with an error: its key is no longer good. (A client that leaves cancels the task too, and hears nothing.)"""
+        self.revoked = True
+        if self.task is not None:
+            self.task.cancel()
 
     def check(self) -> None:
         if self.scope["method"] not in self.methods:

@@ -26,14 +26,18 @@ class CompletionConsumer(ApiConsumer):
             self.extra["x-tokenry-effective"] = pipeline.explained(completion.effective)
         async with pipeline.running(completion, state.accounting) as admitted:
             self.extra |= admitted.headers
-            await pipeline.open_streams(completion)
+            with state.watch.over(caller, completion.model.names, self.revoke):
+                await self.generate(completion)
+
+    async def generate(self, completion: Completion) -> None:
+        await pipeline.open_streams(completion)
+        self.node_seconds = completion.node_seconds
+        if completion.streaming:
+            await self.stream(events(completion))
+        else:
+            answer = await pipeline.whole(completion)
             self.node_seconds = completion.node_seconds
-            if completion.streaming:
-                await self.stream(events(completion))
-            else:
-                answer = await pipeline.whole(completion)
-                self.node_seconds = completion.node_seconds
-                await self.reply(answer)
+            await self.reply(answer)
 
 
 class ChatConsumer(CompletionConsumer):

@@ -56,7 +56,7 @@ class GenerateConsumer(ApiConsumer):
             self.extra |= admitted.headers
             begun = time.perf_counter()
             stream = await pipeline.open_stream(state.fleet, model, self.node_request(request, answer, model, caller), caller)
-            with closing(stream):
+            with closing(stream), state.watch.over(caller, model.names, self.revoke):
                 await admitted.written()
                 self.node_seconds = time.perf_counter() - begun
                 if request.stream is True:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from tokenry.auth import authenticate_socket
 from tokenry.errors import as_api_error
 from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint
 
-POLICY, TOO_BIG, SERVER_ERROR, NORMAL = 1008, 1009, 1011, 1000
+NORMAL, POLICY = 1000, 1008
 SUBPROTOCOL = "tokenry"
 
 
@@ -49,6 +50,7 @@ class CompletionSocket(AsyncConsumer):
         self.heard = time.monotonic()
         self.idle: asyncio.Task[None] | None = None
         self.closed = False
+        self.held = ExitStack()  # what the connection has registered, until it ends
         await super().__call__(scope, receive, send)
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
@@ -66,6 +68,7 @@ class CompletionSocket(AsyncConsumer):
         offered = SUBPROTOCOL if SUBPROTOCOL in self.scope.get("subprotocols", ()) else None
         await self.send({"type": "websocket.accept", "subprotocol": offered})
         self.idle = asyncio.create_task(self.close_when_idle())
+        self.held.enter_context(platform_state().watch.over(self.caller, (), self.revoke))
 
     async def refuse(self, error: ApiError) -> None:
         raw = [(b"content-type", b"application/json"), *((k.lower().encode(), v.encode()) for k, v in error.headers.items())]
@@ -115,10 +118,11 @@ class CompletionSocket(AsyncConsumer):
             completion = await pipeline.prepare(self.endpoint, caller, state.fleet, body, None, streaming=True)
             self.check_model(completion.model)
             async with pipeline.running(completion, state.accounting):
-                await pipeline.open_streams(completion)
-                async for chunks in pipeline.stream(completion):
-                    for chunk in chunks:
-                        await self.say({"type": "chunk", "stream_id": stream_id, "chunk": chunk})
+                with state.watch.over(caller, completion.model.names, self.revoke):
+                    await pipeline.open_streams(completion)
+                    async for chunks in pipeline.stream(completion):
+                        for chunk in chunks:
+                            await self.say({"type": "chunk", "stream_id": stream_id, "chunk": chunk})
             await self.say(done(stream_id, completion))
         except asyncio.CancelledError:
             if not self.closed:
@@ -152,8 +156,17 @@ class CompletionSocket(AsyncConsumer):
                 self.heard = now
             elif now - self.heard > settings.SOCKET_IDLE_SECONDS:
                 break
+        await self.close(NORMAL)
+
+    def revoke(self) -> None:
+        """The key is no longer good: everything on this connection ends, and then the connection."""
+        platform_state().background(self.close(POLICY))
+
+    async def close(self, code: int) -> None:
         await self.end_tasks()
-        await self.send({"type": "websocket.close", "code": NORMAL})
+        if not self.closed:
+            self.closed = True
+            await self.send({"type": "websocket.close", "code": code})
 
     async def end_tasks(self) -> None:
         tasks = list(self.tasks.values())
@@ -163,6 +176,7 @@ class CompletionSocket(AsyncConsumer):
 
     async def disconnect(self, message: Mapping[str, Any]) -> None:
         self.closed = True
+        self.held.close()
         if self.idle is not None:
             self.idle.cancel()
         await self.end_tasks()
