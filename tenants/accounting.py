@@ -110,6 +110,7 @@ class Accounting:
         self.prices: Mapping[str, Rates] = {}
         self.live: dict[str, Admitted] = {}
         self.tasks: set[asyncio.Future[Any]] = set()
+        self.rounds: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Rows that an earlier life of this process left open are settled before the first request, where nobody else could own them."""
@@ -118,19 +119,22 @@ class Accounting:
             await in_thread(sweep.sweep, me=self.process, alone=True)
         self.writer.start()
         await self.checkpoint()
-        self.keep(every(RENEW_SECONDS, self.renew))
-        self.keep(every(CHECKPOINT_SECONDS, self.checkpoint))
-        self.keep(every(SWEEP_SECONDS, self.sweep))
-        self.keep(every(PRICE_SECONDS, self.read_prices))
+        self.rounds = [
+            asyncio.create_task(every(RENEW_SECONDS, self.renew)),
+            asyncio.create_task(every(CHECKPOINT_SECONDS, self.checkpoint)),
+            asyncio.create_task(every(SWEEP_SECONDS, self.sweep)),
+            asyncio.create_task(every(PRICE_SECONDS, self.read_prices)),
+        ]
 
     async def stop(self) -> None:
         """Whoever still runs is settled with what it has sent, and everything is written."""
-        for task in self.tasks:
+        for task in self.rounds:
             task.cancel()
         for admitted in list(self.live.values()):
             admitted.settle(Status.CANCELLED, completion_tokens=admitted.sent)
         if await self.writer.stop(STOP_SECONDS):
             await in_thread(Process.objects.filter(id=self.process).delete)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.admission.close()
 
     async def admit(
@@ -199,13 +203,20 @@ class Accounting:
             except Unavailable:
                 logger.warning("the slot of %s is freed later", admitted.entry.request_id)
 
-    async def confirm(self, outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> None:
+    def confirm(self, outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> None:
         """The rows are settled: from here on the ledger's sums count, and not what was held."""
         done = [admitted for outcome in outcomes if (admitted := self.live.pop(outcome.id, None)) is not None]
-        await asyncio.gather(*(admitted.released for admitted in done if admitted.released is not None))
-        counted = [admitted.grant for admitted in done if admitted.grant.order.scopes]
+        counted = [admitted for admitted in done if admitted.grant.order.scopes]
         if counted:
-            await self.admission.drop(counted, spent)
+            self.keep(self.drop(counted, spent))
+
+    async def drop(self, done: Sequence[Admitted], spent: Mapping[str, Spent]) -> None:
+        """After the release, which would hold again what is dropped. If it fails the leases end by themselves, as nobody renews them."""
+        await asyncio.gather(*(admitted.released for admitted in done if admitted.released is not None))
+        try:
+            await self.admission.drop([admitted.grant for admitted in done], spent)
+        except Unavailable:
+            logger.warning("the counters learn of %d settled requests later", len(done))
 
     async def renew(self) -> None:
         """Leases of all that has not been confirmed; a request that has outgrown its estimate takes what it really has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tenants.models import Entry
@@ -41,8 +41,10 @@ class Batch:
         for outcome in self.outcomes:
             yield Batch(outcomes=[outcome])
 
-    def take(self) -> Batch:
-        """Everything; what stays is empty."""
-        taken = replace(self)
-        self.started, self.progress, self.outcomes, self.beat = [], {}, [], False
+    def take(self, *, outcomes: bool) -> Batch:
+        """Everything, or all but the outcomes, which then go on waiting."""
+        taken = Batch(self.started, self.progress, self.outcomes if outcomes else [], self.beat)
+        self.started, self.progress, self.beat = [], {}, False
+        if outcomes:
+            self.outcomes = []
         return taken

@@ -1,6 +1,7 @@
 """One task per process that writes the ledger: whatever has come in while the last transaction ran goes into the next one.
 
-So a request pays for a share of a transaction, and a database that is away for a while delays the rows but loses none.
+So a request pays for a share of a transaction, and a database that is away for a while delays the rows but loses none. Somebody waits for
+a row to begin; nobody waits for one to end, so outcomes gather for a moment first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,12 +26,13 @@ from tenants.models import Entry
 AWAY = (OperationalError, InterfaceError)  # the database, not the record, is at fault: try again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 MOST_UNWRITTEN = 10_000
+GATHER_SECONDS = 0.02
 LONGEST_GAP = 10.0
 SECONDS_TO_CLOSE = 2.0
 
 logger = logging.getLogger("tokenry.ledger")
 
-OnSettled = Callable[[Sequence[Outcome], Mapping[str, Spent]], Awaitable[None]]
+OnSettled = Callable[[Sequence[Outcome], Mapping[str, Spent]], None]
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Writer:
         self.batch = Batch()
         self.written: dict[str, asyncio.Future[None]] = {}  # by the id of a row that is on its way
         self.unsettled = 0  # outcomes that are not in the database yet
+        self.due = False  # whether the outcomes have gathered for long enough
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -86,8 +89,14 @@ class Writer:
         return future
 
     def settle(self, outcome: Outcome) -> None:
+        self.idle.clear()
         self.unsettled += 1
+        if not self.batch.outcomes:
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self.settle_now)
         self.batch.outcomes.append(outcome)
+
+    def settle_now(self) -> None:
+        self.due = True
         self.stir()
 
     def note(self, sent: Mapping[str, int]) -> None:
@@ -103,7 +112,9 @@ class Writer:
         while True:
             await self.wake.wait()
             self.wake.clear()
-            await self.write(self.batch.take())
+            batch, self.due = self.batch.take(outcomes=self.due), False
+            if batch:
+                await self.write(batch)
             if not self.batch:
                 self.idle.set()
 
@@ -118,7 +129,7 @@ class Writer:
             if batch.beat:
                 self.pulse.beat(time.monotonic())
             self.tell_written(batch.started)
-            await self.tell_settled(batch.outcomes, spent)
+            self.tell_settled(batch.outcomes, spent)
 
     async def insist(self, batch: Batch) -> Mapping[str, Spent]:
         pauses = growing_pauses()
@@ -144,10 +155,10 @@ class Writer:
             except Exception:
                 logger.exception("the ledger cannot hold %s", single)
                 self.tell_written(single.started, InternalError())
-                await self.tell_settled(single.outcomes, {})
+                self.tell_settled(single.outcomes, {})
             else:
                 self.tell_written(single.started)
-                await self.tell_settled(single.outcomes, spent)
+                self.tell_settled(single.outcomes, spent)
 
     def tell_written(self, entries: Iterable[Entry], fault: Exception | None = None) -> None:
         for entry in entries:
@@ -160,15 +171,14 @@ class Writer:
                 future.set_exception(fault)
                 future.exception()  # nobody need be waiting
 
-    async def tell_settled(self, outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> None:
+    def tell_settled(self, outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> None:
         self.unsettled -= len(outcomes)
         if outcomes:
-            try:
-                await self.on_settled(outcomes, spent)
-            except Exception:
-                logger.exception("settled rows could not be told")
+            self.on_settled(outcomes, spent)
 
     async def flush(self) -> None:
+        """Until nothing waits any more."""
+        self.settle_now()
         await self.idle.wait()
 
     async def stop(self, seconds: float) -> bool:

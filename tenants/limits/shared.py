@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 
 from inference.errors import Unavailable
@@ -34,7 +36,7 @@ class SharedAdmission(Admission):
         super().__init__(read_spent)
         pool = BlockingConnectionPool.from_url(
             url, max_connections=CONNECTIONS, timeout=SECONDS_TO_ANSWER,
-            socket_timeout=SECONDS_TO_ANSWER, socket_connect_timeout=SECONDS_TO_ANSWER,
+            socket_timeout=SECONDS_TO_ANSWER, socket_connect_timeout=SECONDS_TO_ANSWER, retry=Retry(ExponentialBackoff(0.2, 0.02), 3),
         )
         self.redis = Redis.from_pool(pool)
         self.script = self.redis.register_script(SCRIPT)

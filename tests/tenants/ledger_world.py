@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -48,6 +50,16 @@ def set_price() -> None:
 async def admit(accounting: Accounting, caller: Caller, *, prompt: int = 10, most: int | None = 20, **more: Any) -> Admitted:
     given = {"model": MODEL, "endpoint": "chat", "request_id": "chatcmpl-1", "effective": {}} | more
     return await accounting.admit(caller, prompt_tokens=prompt, max_tokens=most, **given)
+
+
+@asynccontextmanager
+async def running(url: str | None = None) -> AsyncIterator[Accounting]:
+    accounting = Accounting(url)
+    await accounting.start()
+    try:
+        yield accounting
+    finally:
+        await accounting.stop()
 
 
 async def entries() -> list[Entry]:
