@@ -11,11 +11,15 @@ from tokenry.api import health
 from tokenry.api.capabilities import CapabilitiesView
 from tokenry.api.defaults import DefaultsView
 from tokenry.api.derender import ChatDerenderView, CompletionDerenderView
+from tokenry.api.keys import KeyRotateView, KeysView, KeyView
 from tokenry.api.later import MessagesRenderView, ResponsesRenderView
 from tokenry.api.models import ModelsView, ModelView
 from tokenry.api.render import ChatRenderView, CompletionRenderView
 from tokenry.api.tickets import TicketsView
 from tokenry.api.tokenize import DetokenizeView, TokenizeView
+from tokenry.api.usage import UsageExportView, UsageRequestsView, UsageView
+from tokenry.web.playground import DefaultsData, PlaygroundPage, TicketData, TokensData
+from tokenry.web.usage import UsagePage
 
 urlpatterns = [
     path("v1/chat/completions/render", ChatRenderView.as_view()),
@@ -31,6 +35,12 @@ urlpatterns = [
     path("v1/models/<path:name>", ModelView.as_view()),
     path("v1/defaults", DefaultsView.as_view()),
     path("v1/tickets", TicketsView.as_view()),
+    path("v1/keys", KeysView.as_view()),
+    path("v1/keys/<str:public_id>", KeyView.as_view()),
+    path("v1/keys/<str:public_id>/rotate", KeyRotateView.as_view()),
+    path("v1/usage", UsageView.as_view()),
+    path("v1/usage/requests", UsageRequestsView.as_view()),
+    path("v1/usage/export", UsageExportView.as_view()),
     path("healthz", health.healthz),
     path("health", health.health),
     path("ping", health.health),
@@ -38,6 +48,11 @@ urlpatterns = [
     path("readyz", health.readyz),
     path("metrics", health.metrics),
     path("schema", SpectacularAPIView.as_view()),
+    path("playground/", PlaygroundPage.as_view(), name="playground"),
+    path("playground/ticket", TicketData.as_view(), name="playground-ticket"),
+    path("playground/defaults", DefaultsData.as_view(), name="playground-defaults"),
+    path("playground/tokens", TokensData.as_view(), name="playground-tokens"),
+    path("usage/", UsagePage.as_view(), name="usage"),
     path("admin/", site.urls),
     path("", RedirectView.as_view(url="/admin/")),
 ]

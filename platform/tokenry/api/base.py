@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.http import HttpRequest
@@ -11,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from inference.errors import PermissionDenied
+from inference.errors import BadRequest, PermissionDenied
 from inference.resolve import Effective
 from tenants.caller import Caller
 from tenants.callers import caller
@@ -69,6 +70,16 @@ class ScaleOutView(TenantView):
         super().initial(request, *args, **kwargs)
         if platform_state().options.no_scale_out:
             raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
+
+
+def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
+    """A query parameter that counts something."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise BadRequest(f"{name} must be a whole number, got {text[:50]!r}.", name)
+    return int(text)
 
 
 def answer(payload: Any, status: int = 200) -> Response:
