@@ -1,4 +1,4 @@
-"""Strict JSON in, JSON out. A string for a boolean is an error that names the field, because a lax reader blurs the three states of a flag."""
+"""Strict JSON in, JSON out. A string for a boolean is an error that names the field: a lax reader blurs the three states of a flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ encode = msgspec.json.encode
 
 
 @cache
-def decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
+def decoder(shape: Any) -> msgspec.json.Decoder[Any]:
     """One decoder per shape: building one compiles the shape."""
     return msgspec.json.Decoder(shape, strict=True)
 
@@ -32,11 +32,12 @@ def decode(shape: type[T], body: bytes, *, root: str = "body") -> T:
     if not body:
         raise SchemaError("The request body is empty; send a JSON object.", root)
     try:
-        return decoder(shape).decode(body)
+        decoded: T = decoder(shape).decode(body)
     except msgspec.ValidationError as exc:
         raise schema_error(exc, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise SchemaError(f"The request body is not valid JSON: {exc}", f"{root}.{fault_offset(body)}") from None
+    return decoded
 
 
 def convert(shape: type[T], value: Any, *, root: str = "body") -> T:
