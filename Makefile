@@ -30,9 +30,9 @@ check: $(VENV)/requirements-dev.stamp ## lint, types, and who may import whom
 	$(BIN)/lint-imports
 
 bench: $(VENV)/requirements-dev.stamp model ## the benchmarks that need nothing but this project; prints ratios
-	@for script in benchmarks/[a-z]*.py; do
-	    echo "Running $$script"
-	    $(BIN)/python $$script
+	@for benchmark in overhead engine pipeline; do
+	    echo "Running the benchmark $$benchmark"
+	    PYTHONPATH=benchmarks $(BIN)/python -m benchmarks.$$benchmark $(ARGS)
 	done
 
 model: $(VENV)/requirements.stamp ## get the default model
