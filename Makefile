@@ -6,7 +6,7 @@ SHELL := bash
 .ONESHELL:
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench model clean
+.PHONY: help serve test check bench bench-peers model clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))))
 
 help: ## what there is
-	@sed -nE 's/^([a-z]+):.*## (.*)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 serve: $(VENV)/requirements.stamp model ## set up and run everything on 127.0.0.1:8000
 	@exec $(BIN)/python manage.py serve $(ARGS)
@@ -32,8 +32,11 @@ check: $(VENV)/requirements-dev.stamp ## lint, types, and who may import whom
 bench: $(VENV)/requirements-dev.stamp model ## the benchmarks that need nothing but this project; prints ratios
 	@for benchmark in overhead engine pipeline; do
 	    echo "Running the benchmark $$benchmark"
-	    PYTHONPATH=benchmarks $(BIN)/python -m benchmarks.$$benchmark $(ARGS)
+	    PYTHONPATH=benchmarks $(BIN)/python -m benchmarks.$$benchmark
 	done
+
+bench-peers: $(VENV)/requirements-dev.stamp ## set up the engines that the benchmarks compare with, below .peers/
+	@PYTHONPATH=benchmarks $(BIN)/python -m peers.set_up
 
 model: $(VENV)/requirements.stamp ## get the default model
 	@$(BIN)/python manage.py pull_model
@@ -64,7 +67,3 @@ $(VENV)/%.stamp: %.txt requirements.txt
 	    exit 1
 	}
 	touch $(VENV)/requirements.stamp $@
-
-.PHONY: bench-peers
-bench-peers: $(VENV)/requirements-dev.stamp ## set up the engines that the benchmarks compare with, below .peers/
-	@PYTHONPATH=benchmarks $(BIN)/python -m peers.set_up
