@@ -9,6 +9,7 @@ from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
@@ -66,6 +67,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
     "tokenry",
+    "tokenry.web",
     "unfold",
     "unfold.contrib.filters",
     "unfold.contrib.forms",
@@ -90,6 +92,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "tokenry.web.security.ContentSecurityPolicy",
 ]
 ROOT_URLCONF = "tokenry.urls"
 ASGI_APPLICATION = "tokenry.asgi.application"
@@ -143,11 +146,21 @@ UNFOLD = {
     "SITE_TITLE": "Tokenry",
     "SITE_HEADER": "Tokenry",
     "SITE_SYMBOL": "token",
+    "SITE_URL": "/playground/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("web/icon.svg")}],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {
         "show_search": False,
         "navigation": [
+            {
+                "title": "Look",
+                "items": [
+                    {"title": "Overview", "icon": "dashboard", "link": reverse_lazy("admin:index")},
+                    {"title": "Playground", "icon": "forum", "link": "/playground/"},
+                    {"title": "Usage", "icon": "bar_chart", "link": "/usage/"},
+                ],
+            },
             {
                 "title": "Tenants",
                 "items": [

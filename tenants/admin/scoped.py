@@ -27,10 +27,10 @@ NOBODY: Roles = frozenset()
 
 
 def held_roles(request: HttpRequest) -> Mapping[int, str]:
-    """The user's role by tenant id, asked once per request."""
+    """The user's role by tenant id, asked once per request. The login page asks too, of nobody yet."""
     held: Mapping[int, str] | None = getattr(request, "held_roles", None)
     if held is None:
-        held = request.held_roles = selectors.roles_of(request.user)
+        held = request.held_roles = selectors.roles_of(request.user) if request.user.is_authenticated else {}
     return held
 
 

@@ -42,7 +42,7 @@ def setup(stages: list[Stage]) -> dict[str, Any]:
     """All that the script knows of the tenants, keys and models; it asks for the rest."""
     return {
         "tenants": [shown_stage(stage) for stage in stages],
-        "flags": FLAGS,
+        "flags": dict(FLAGS),
         "values": list(VALUES),
         "places": PLACES,
         "urls": {name: reverse(f"playground-{name}") for name in ("ticket", "defaults", "tokens")},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import lru_cache
+from typing import Any
 
-from inference.tokenizer import Tokenizer, TokenText
+from inference.tokenizer import Tokenizer
 
 
 def named(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -13,8 +14,9 @@ def named(tokenizer: Tokenizer, text: str) -> list[int]:
     return by_text(tokenizer).get(text, [])
 
 
-def spelled(tokenizer: Tokenizer, token_id: int) -> TokenText:
-    return tokenizer.text(token_id)
+def spelled(tokenizer: Tokenizer, token_id: int) -> dict[str, Any]:
+    token = tokenizer.text(token_id)
+    return {"text": token.text, "bytes": None if token.broken else token.bytes}
 
 
 @lru_cache(maxsize=8)

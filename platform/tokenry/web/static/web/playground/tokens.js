@@ -1,0 +1,66 @@
+// Tokens as elements: each tinted by its probability, and all of them together exactly the text.
+
+import { el } from "./dom.js";
+
+const PLACEHOLDER = /^token_id:(\d+)$/;
+const known = new WeakMap(); // element -> token
+
+export const tokenOf = (element) => known.get(element);
+export const probability = (logprob) => Math.exp(logprob);
+export const placeholderId = (name) => { const match = PLACEHOLDER.exec(name); return match ? Number(match[1]) : null; };
+
+// The tokens of a chunk's choice, ids beside logprobs where both came.
+export function tokensOf(choice, model) {
+    const entries = choice.logprobs?.content ?? [];
+    const ids = choice.token_ids ?? [];
+    return entries.map((entry, index) => {
+        const named = placeholderId(entry.token);
+        const id = ids.length === entries.length ? ids[index] : named;
+        return { ...entry, id, model, text: named === null ? entry.token : decoded(entry.bytes, entry.token) };
+    });
+}
+
+// A placeholder says nothing of the text; the token's own bytes do, unless they are the placeholder's.
+function decoded(bytes, name) {
+    const text = bytes ? new TextDecoder().decode(new Uint8Array(bytes)) : "";
+    return text === name ? "" : text;
+}
+
+// Lay tokens over a text, which may lack some of theirs: special tokens are left out of it, and a character may take several tokens.
+// Returns what was laid down; its text content is the text, to the letter.
+export function laid(text, tokens) {
+    if (!tokens.length) {
+        return text ? [document.createTextNode(text)] : [];
+    }
+    let rest = text;
+    const elements = tokens.map((token, index) => {
+        const last = index === tokens.length - 1;
+        const own = token.text !== "" && rest.startsWith(token.text) ? token.text : "";
+        const shown = last ? rest : own;
+        rest = rest.slice(own.length);
+        return tokenElement(token, shown);
+    });
+    return elements;
+}
+
+export function tokenElement(token, shown) {
+    const step = Math.min(9, Math.floor(probability(token.logprob) * 10));
+    const element = el("span", { className: `token p${step}`, textContent: shown, tabIndex: -1 });
+    const mark = shown === "" ? token.text || "◌" : /^\n+$/.test(shown) ? "↵" : "";
+    if (mark) {
+        element.dataset.mark = mark;
+    }
+    known.set(element, token);
+    return element;
+}
+
+// One stop for the Tab key in each answer; the arrows go on from there.
+export function step(element, by) {
+    const all = [...element.closest(".log").querySelectorAll(".token")];
+    const next = all[all.indexOf(element) + by];
+    if (next) {
+        element.tabIndex = -1;
+        next.tabIndex = 0;
+        next.focus();
+    }
+}
