@@ -10,13 +10,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference.errors import RateLimited, Unavailable
 from tenants.accounting import Accounting
+from tenants.ledger import Batch, book
 from tenants.ledger.sweep import sweep
 from tenants.ledger.writer import Pulse
 from tenants.models import Counter, Entry, Key, Process, Rollup, Status
@@ -89,6 +90,28 @@ def test_who_was_cut_off_does_not_call_others_dead() -> None:
     for second in range(38, 59, 5):
         pulse.beat(second)
     assert pulse.unbroken(30)
+
+
+async def test_a_commit_whose_answer_was_lost_is_repeated(customer: Customer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every transaction is committed, and then the connection breaks before the process hears of it."""
+    caller = await in_thread(lambda: customer.caller)
+    write, written = book.write, set()
+
+    def write_and_lose(batch: Batch, process: str) -> Any:
+        told = write(batch, process)
+        if id(batch) not in written:
+            written.add(id(batch))
+            raise OperationalError("server closed the connection unexpectedly")
+        return told
+
+    monkeypatch.setattr(book, "write", write_and_lose)
+    async with running() as accounting:
+        for _ in range(3):
+            admitted = await admit(accounting, caller)
+            await admitted.written()
+            await admitted.settle(Status.COMPLETED, completion_tokens=2)
+    assert [(row.status, row.completion_tokens) for row in await entries()] == [(Status.COMPLETED, 2)] * 3
+    await in_thread(check_books)
 
 
 async def test_valkey_that_comes_back_empty_is_told_what_is_held(database: str, valkey: Valkey) -> None:
