@@ -94,12 +94,13 @@ class Emission:
             self._spans.append(Span(part, len(text), call))
 
     def drain(self) -> ParsedDelta:
+        """The delta so far; the next one begins."""
         if not self._spans and not self._calls:
             return ParsedDelta()
         delta = ParsedDelta(
             reasoning="".join(self._reasoning) if self._reasoning else None,
             content="".join(self._content) if self._content else None,
-            tool_calls=[pieces.delta(index) for index, pieces in self._calls.items()],
+            tool_calls=[pieces.delta(index) for index, pieces in self._calls.items()] if self._calls else [],
             spans=self._spans,
         )
         self._clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from inference.parsers.emission import Emission, ParsedDelta
 from inference.parsers.forcing import parses_tools
-from inference.parsers.reasoning import Answer, ReasoningParser, Stage
+from inference.parsers.reasoning import Answer, ReasoningParser
 from inference.parsers.registry import find_reasoning_parser, find_tool_parser
 from inference.parsers.tool_output import NewId, ToolOutput
 from inference.parsers.tool_parser import Tools, Vocabulary
@@ -50,17 +50,28 @@ class ReasoningTokens:
 class Parser:
     """Lives as long as its choice. A batch is a stream that is fed once: there is no other way to parse."""
 
-    def __init__(self, out: Emission, first: Stage, calls: ToolOutput | None, reasoning_tokens: ReasoningTokens | None) -> None:
+    def __init__(
+        self,
+        out: Emission,
+        answer: Answer,
+        calls: ToolOutput | None = None,
+        reasoning: ReasoningParser | None = None,
+        reasoning_tokens: ReasoningTokens | None = None,
+    ) -> None:
         self._out = out
-        self._first = first
+        self._answer = answer
         self._calls = calls
+        self._reasoning = reasoning
         self._reasoning_tokens = reasoning_tokens
 
     def feed(self, text: str, token_ids: Sequence[int] = (), finished: bool = False) -> ParsedDelta:
         """What `text` adds. `finished` lets go of all that is held back; a last feed may be empty. The cost is that of `text`."""
         if self._reasoning_tokens is not None:
             self._reasoning_tokens.feed(token_ids)
-        self._first.feed(text, finished)
+        if self._reasoning is None or self._reasoning.over:
+            self._answer.feed(text, finished)
+        else:
+            self._reasoning.feed(text, finished)
         return self._out.drain()
 
     @property
@@ -103,12 +114,12 @@ def make_parser(
         calls = ToolOutput(out, new_id, pinned=tool_call_ids, limit=1 if parallel_tool_calls is False else None)
         answer = family(calls, tools)
     if reasoning is None:
-        return Parser(out, answer, calls, None)
+        return Parser(out, answer, calls)
     kind = find_reasoning_parser(reasoning, tokenizer)
     enabled = kind.enabled(chat_template_kwargs)
     thinking = enabled and kind.opens(tokenizer, prompt_token_ids)
-    first = kind(out, answer, thinking=thinking) if enabled else answer
-    return Parser(out, first, calls, ReasoningTokens(kind, tokenizer, thinking=thinking))
+    tokens = ReasoningTokens(kind, tokenizer, thinking=thinking)
+    return Parser(out, answer, calls, kind(out, answer, thinking=thinking) if enabled else None, tokens)
 
 
 def numbered(new_id: NewId, history: int, name: str, index: int) -> str:

@@ -13,12 +13,10 @@ from inference.parsers.source import Markers, Source
 from inference.parsers.tool_parser import State, Vocabulary
 
 
-class Stage(Protocol):
-    def feed(self, text: str, finished: bool) -> None: ...
-
-
-class Answer(Stage, Protocol):
+class Answer(Protocol):
     """What reads the text that is not reasoning."""
+
+    def feed(self, text: str, finished: bool) -> None: ...
 
     def drop(self, text: str) -> None:
         """`text` came here in the output, and is shown nowhere."""
@@ -36,6 +34,7 @@ class ReasoningParser:
     def __init__(self, out: Emission, answer: Answer, *, thinking: bool) -> None:
         self.out = out
         self.answer = answer
+        self.over = False  # all text from here on is the answer's
         self.source = Source()
         self.markers = Markers(self.start, self.end, *self.also_end)
         self.state: State = self.reasoning if thinking else self.before
@@ -79,6 +78,7 @@ class ReasoningParser:
         return self.rest()
 
     def rest(self) -> bool:
+        self.over = True
         self.answer.feed(self.source.rest(), False)
         return False
 

@@ -35,7 +35,7 @@ class Source:
         self.finished = False
 
     def push(self, text: str, finished: bool) -> None:
-        self.text = self.text[self.at :] + text
+        self.text = text if self.at == len(self.text) else self.text[self.at :] + text
         self.at = 0
         self.finished = finished
 

@@ -123,7 +123,7 @@ def one_by_one(spans: Sequence[Span]) -> list[tuple[str, int | None]]:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @given(st.data(), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_chunking_gives_the_batch_answer(pair: Pair, data: st.DataObject, parallel: bool) -> None:
     text = data.draw(texts(pair))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
@@ -137,7 +137,7 @@ def test_any_chunking_gives_the_batch_answer(pair: Pair, data: st.DataObject, pa
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_character_goes_to_one_place(pair: Pair, data: st.DataObject) -> None:
     text = data.draw(texts(pair))
     (delta,) = read(pair, [text])
@@ -167,7 +167,7 @@ def test_calls_come_in_order_and_only_grow(pair: Pair, data: st.DataObject) -> N
 
 
 @given(st.lists(ARGUMENTS, min_size=1, max_size=3), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_well_written_calls_are_read_as_they_are(arguments: list[dict[str, Any]], ascii_only: bool) -> None:
     written = [json.dumps(each, ensure_ascii=ascii_only) for each in arguments]
     each_form = {
@@ -182,7 +182,7 @@ def test_well_written_calls_are_read_as_they_are(arguments: list[dict[str, Any]]
 
 
 @given(STRINGS, st.dictionaries(STRINGS, VALUES, max_size=2))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_xml_values_are_read_as_they_are(string: str, nested: dict[str, Any]) -> None:
     written = json.dumps(nested)
     assume(not any(end in string + written for end in ("</parameter>", "\n<parameter=", "\n</function>")))
@@ -193,7 +193,7 @@ def test_xml_values_are_read_as_they_are(string: str, nested: dict[str, Any]) ->
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_feed_costs_its_text(pair: Pair, data: st.DataObject) -> None:
     """What is read again in the next feed is no more than the beginning of a marker, however much is held back."""
     read_again: list[int] = []
