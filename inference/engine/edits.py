@@ -116,7 +116,7 @@ def penalize(logits: Tensor, choices: list[Sequence], edits: list[int]) -> None:
     for row in edits:
         choice, sampling = choices[row], choices[row].sampling
         if sampling.repetition_penalty != 1:
-            repeated.add(row, seen := set(choice.request.wire.token_ids) | choice.counts.keys(), [sampling.repetition_penalty] * len(seen))
+            repeated.add(row, seen := choice.request.prompt_ids | choice.counts.keys(), [sampling.repetition_penalty] * len(seen))
         if sampling.frequency_penalty != 0 or sampling.presence_penalty != 0:
             counts = choice.counts.values()
             losses = [sampling.frequency_penalty * count + sampling.presence_penalty for count in counts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from inference.engine.largest import largest
 from inference.protocol.engine import Row, Sampling
 
 CHUNK = 64  # prompt positions at a time: a row of a large vocabulary is half a megabyte
@@ -48,7 +49,7 @@ def best_rows(logits: Tensor, norms: Tensor, tokens: Tensor, counts: list[int]) 
     most = max(counts)
     if most == 0:
         return [[first] for first in firsts]
-    values, ids = logits.topk(most)
+    values, ids = largest(logits, most)
     best = zip(ids.tolist(), (values - norms).tolist(), counts, strict=True)
     return [[first, *ranked(first[0], *row)] for first, row in zip(firsts, best, strict=True)]
 

@@ -16,6 +16,8 @@ from inference.engine.config import EngineConfig
 ROOT = Path(__file__).resolve().parents[2]
 SOCKET_BUFFER = 1 << 20
 SPINS = "1000"  # rounds of waiting before a thread sleeps
+# glibc gives large blocks back to the system and faults them in again at the next step: 40% of a step of 32 rows.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 
 
 def environment(config: EngineConfig) -> dict[str, str]:
@@ -28,7 +30,7 @@ def environment(config: EngineConfig) -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     ours = {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if config.engine == "torch":
-        ours |= {"OMP_NUM_THREADS": str(threads(config)), "GOMP_SPINCOUNT": SPINS}
+        ours |= {"OMP_NUM_THREADS": str(threads(config)), "GOMP_SPINCOUNT": SPINS} | KEEP_MEMORY
     return {**os.environ, **ours}
 
 

@@ -109,6 +109,10 @@ class Request:
     def tenant(self) -> str:
         return self.wire.tenant
 
+    @cached_property
+    def prompt_ids(self) -> frozenset[int]:
+        return frozenset(self.wire.token_ids)
+
     @property
     def prompt_len(self) -> int:
         return len(self.wire.token_ids)

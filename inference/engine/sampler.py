@@ -45,15 +45,15 @@ def sample_together(logits: Tensor, choices: list[Sequence], uniforms: list[floa
 
 def pick(logits: Tensor, samplings: list[Sampling], uniforms: list[float]) -> Tensor:
     """[rows] token ids: the best of greedy rows, a draw of the others."""
-    best, tokens = logits.max(-1, keepdim=True)
+    best = logits.amax(-1, keepdim=True)
     if not bool(torch.isfinite(best).all()):
         raise NoTokenLeft("no token with a finite logit is left to choose from.")
-    tokens = tokens[:, 0]
     drawing = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
     if not drawing:
-        return tokens
+        return logits.argmax(-1)
     knobs = Knobs.of([samplings[row] for row in drawing], [uniforms[row] for row in drawing], logits.device)
     if len(drawing) == len(samplings):
         return draw(logits, best, knobs)
+    tokens = logits.argmax(-1)
     tokens[drawing] = draw(logits[drawing], best[drawing], knobs)
     return tokens
