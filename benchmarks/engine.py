@@ -20,6 +20,7 @@ from harness.server import Server, only, running
 from harness.table import Figure, lines, percentile
 from harness.works import FULL, QUICK, WARM_UP, Work
 from peers import Contestant, hugging_face, llama_cpp, vllm
+
 from tokenry.model_store import find_model
 
 SECONDS_PER_WORK = 600
@@ -105,8 +106,8 @@ def figures(run: load.Run, work: Work, whole: bool) -> dict[Figure, float]:
     if not work.steady:
         return {THROUGHPUT: run.tokens_per_second, FIRST: percentile(first, 0.5), LAST_FIRST: max(first)}
     pauses = [pause for answer in run.answers for pause in answer.pauses]
-    shares = {PAUSE: 0.5, PAUSE_95: 0.95, PAUSE_99: 0.99}
-    return {FIRST: percentile(first, 0.5), FIRST_95: percentile(first, 0.95)} | {f: percentile(pauses, share) for f, share in shares.items()}
+    waits = {FIRST: percentile(first, 0.5), FIRST_95: percentile(first, 0.95)}
+    return waits | {PAUSE: percentile(pauses, 0.5), PAUSE_95: percentile(pauses, 0.95), PAUSE_99: percentile(pauses, 0.99)}
 
 
 def report(results: Results, works: Sequence[Work], rounds: int) -> None:

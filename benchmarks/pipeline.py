@@ -2,9 +2,9 @@
 
     python benchmarks/pipeline.py [--quick] [--rounds N]
 
-Starts our platform (one process, with a scripted node behind it that has nothing to do) and vLLM's render server where `make bench-peers` has set
-it up. Before anything is timed, both must give the same answers. Then, round by round, each does the same work in turn while the other stands
-still. Prints medians over the rounds, and ratios.
+Starts our platform (one process; the scripted node behind it has nothing to do) and, where `make bench-peers` has set it up, vLLM's render
+server. Before anything is timed, both must give the same answers. Then, round by round, each does the same work in turn while the other one
+stands still. Prints medians over the rounds, and ratios.
 """
 
 from __future__ import annotations
@@ -25,20 +25,16 @@ from typing import Any
 
 import aiohttp
 from harness import ours
+from harness.load import client
+from harness.material import Material
 from harness.server import Server, only, running
 from harness.table import Figure, lines
 from peers import vllm
-from tokenizers import Tokenizer
+
 from tokenry.model_store import find_model
 
 RENDER, DERENDER = "/v1/chat/completions/render", "/v1/chat/completions/derender"
 SECONDS_PER_WORK = 300
-WORDS = """a about all and are as at be because been but by can could day do down each even every find first for from get give go good great
-has have he her here him his how if in into is it its just know language large last left life like line little long look made make man many may
-me might more most move much must my name never new next no not now number of off often old on one only or other our out over own part people
-place point right river run said same saw say see sentence set she should show side small so some still such take tell than that the their them
-then there these they thing think this those thought three through time to together too took turn two under until up us use very want was water
-way we well went were what when where which while who why will wind with without word work world would write year you young your""".split()
 
 
 @dataclass(frozen=True)
@@ -83,42 +79,6 @@ def platform(model: Path) -> Iterator[Server]:
             yield server
 
 
-class Material:
-    """Texts, their tokens, and requests made of them. Nothing is asked twice, so that nobody's cache helps."""
-
-    def __init__(self, model: Path) -> None:
-        self.tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        self.name = model.name
-
-    def text(self, random: Random, words: int) -> str:
-        return " ".join(random.choices(WORDS, k=words)).capitalize() + "."
-
-    def text_ids(self, random: Random, count: int) -> list[int]:
-        return list(self.tokenizer.encode(self.text(random, count), add_special_tokens=False).ids[:count])
-
-    def chat(self, random: Random, messages: int) -> dict[str, Any]:
-        roles = ("user", "assistant")
-        said = [{"role": roles[i % 2], "content": self.text(random, 40)} for i in range(messages)]
-        return {"model": self.name, "messages": said, "max_tokens": 64}
-
-    def generated(self, random: Random, tokens: int, candidates: int | None) -> dict[str, Any]:
-        """A node's answer to a chat, as the derender endpoint takes it."""
-        ids = self.text_ids(random, tokens)
-        logprobs = None if candidates is None else {"content": [self.entry(random, tid, candidates) for tid in ids]}
-        choice = {"index": 0, "token_ids": ids, "finish_reason": "length", "logprobs": logprobs}
-        return {"request_id": f"generate-tokens-{random.getrandbits(64):016x}", "output_mode": "tokens", "choices": [choice]}
-
-    def entry(self, random: Random, tid: int, candidates: int) -> dict[str, Any]:
-        others = random.sample(range(100, 40_000), candidates - 1)
-        listed = [{"token_id": other, "logprob": -0.5 - rank, "rank": rank + 1} for rank, other in enumerate([tid, *others])]
-        return {**listed[0], "top_logprobs": listed}
-
-    def derender(self, random: Random, tokens: int, candidates: int | None) -> dict[str, Any]:
-        asked = {} if candidates is None else {"logprobs": True, "top_logprobs": candidates}
-        chat = {"messages": [{"role": "user", "content": self.text(random, 20)}], **asked}
-        return {"model": self.name, "generate_response": self.generated(random, tokens, candidates), "prompt_tokens": 30, "chat_request": chat}
-
-
 def works_of(material: Material, scale: int) -> list[Work]:
     def many(count: int, make: Callable[[Random], dict[str, Any]]) -> Callable[[Random], list[bytes]]:
         return lambda random: [json.dumps(make(random)).encode() for _ in range(count // scale)]
@@ -160,9 +120,7 @@ async def ask(server: Server, path: str, bodies: Sequence[bytes]) -> list[dict[s
 
 
 def session(server: Server) -> aiohttp.ClientSession:
-    headers = {"Content-Type": "application/json", **server.command.headers}
-    timeout = aiohttp.ClientTimeout(total=SECONDS_PER_WORK)
-    return aiohttp.ClientSession(server.url, headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
+    return client(server.url, server.command.headers, SECONDS_PER_WORK)
 
 
 async def post(http: aiohttp.ClientSession, path: str, body: bytes) -> bytes:
@@ -192,13 +150,13 @@ async def requests_per_second(server: Server, work: Work, bodies: Sequence[bytes
     """All requests by the work's clients together, as fast as they are answered, for at most SECONDS_PER_WORK."""
     remaining = iter(bodies)
 
-    async def client(http: aiohttp.ClientSession) -> None:
+    async def work_off(http: aiohttp.ClientSession) -> None:
         for body in remaining:
             await post(http, work.path, body)
 
     async with session(server) as http, asyncio.timeout(SECONDS_PER_WORK):
         begun = time.perf_counter()
-        await asyncio.gather(*(client(http) for _ in range(work.clients)))
+        await asyncio.gather(*(work_off(http) for _ in range(work.clients)))
         return len(bodies) / (time.perf_counter() - begun)
 
 

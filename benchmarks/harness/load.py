@@ -101,10 +101,8 @@ def run(url: str, headers: Mapping[str, str], dialect: Dialect, asks: Sequence[A
 
 
 async def run_async(url: str, headers: Mapping[str, str], dialect: Dialect, asks: Sequence[Ask], seconds: float) -> Run:
-    connector = aiohttp.TCPConnector(limit=0)
-    timeout = aiohttp.ClientTimeout(total=seconds)
     bodies = [json.dumps(dialect.body(ask)).encode() for ask in asks]  # before the clock starts
-    async with aiohttp.ClientSession(url, connector=connector, timeout=timeout, headers={"Content-Type": "application/json", **headers}) as session:
+    async with client(url, headers, seconds) as session:
         begun = time.perf_counter()
         try:
             raw = await asyncio.gather(*(one(session, dialect.path, body, begun + ask.at) for body, ask in zip(bodies, asks, strict=True)))
@@ -117,6 +115,12 @@ async def run_async(url: str, headers: Mapping[str, str], dialect: Dialect, asks
         if answer.tokens != ask.tokens:
             raise LoadFailed(f"{ask.tokens} tokens were asked for, {answer.tokens} came")
     return Run(answers)
+
+
+def client(url: str, headers: Mapping[str, str], seconds: float) -> aiohttp.ClientSession:
+    """As many connections as there are requests at once; none may take longer than `seconds`."""
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=seconds)
+    return aiohttp.ClientSession(url, connector=connector, timeout=timeout, headers={"Content-Type": "application/json", **headers})
 
 
 async def one(session: aiohttp.ClientSession, path: str, body: bytes, due: float) -> tuple[float, list[Arrival]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.server import PEERS
 from packaging.requirements import Requirement
 from peers import llama_cpp, vllm
+
 from tokenry.model_sources import PACKAGES, PullError
 
 NOT_FOR_TEXT = ("torchaudio", "torchvision", "torchcodec")
