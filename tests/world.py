@@ -58,6 +58,7 @@ class Server:
     home: Path
     process: subprocess.Popen[bytes]
     ready_path: str
+    env: Mapping[str, str] = field(default_factory=dict)  # beyond what every server has
     tenants: dict[str, Tenant] = field(default_factory=dict)
 
     @property
@@ -79,7 +80,7 @@ class Server:
 
     def manage(self, *arguments: str) -> str:
         """What a management command prints, run against this server's database."""
-        done = subprocess.run(command(*arguments), env=environment(self.home), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command(*arguments), env={**environment(self.home), **self.env}, capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             raise AssertionError(f"manage.py {' '.join(arguments)} failed: {done.stderr[-2000:]}")
         return done.stdout
@@ -122,7 +123,7 @@ class World:
         with (home / "serve.log").open("w") as log:
             process = start(command("serve", "--port", str(port), *flags), {**environment(home), **env}, log)
         ready_path = "/healthz" if "generate" in flags else "/readyz"
-        server = self.servers[name] = Server(name, f"http://127.0.0.1:{port}", home, process, ready_path)
+        server = self.servers[name] = Server(name, f"http://127.0.0.1:{port}", home, process, ready_path, env)
         server.wait_until_ready(seconds)
         return server
 
@@ -132,9 +133,12 @@ class World:
             name, "--role", "generate", "--engine", "scripted", "--tokenizer", str(TOKENIZERS / tokenizer), *SCRIPTED, *flags
         )
 
-    def scripted_platform(self, name: str, node: Server, *flags: str, tokenizer: str = "t1") -> Server:
+    def scripted_platform(
+        self, name: str, node: Server, *flags: str, tokenizer: str = "t1", env: Mapping[str, str] = MappingProxyType({})
+    ) -> Server:
         """A platform on that node."""
-        return self.serve(name, "--role", "platform", "--node", node.url, "--tokenizer", str(TOKENIZERS / tokenizer), *SCRIPTED, *flags)
+        own = ("--role", "platform", "--node", node.url, "--tokenizer", str(TOKENIZERS / tokenizer))
+        return self.serve(name, *own, *SCRIPTED, *flags, env=env)
 
     def stop(self) -> None:
         for server in reversed(self.servers.values()):  # platforms before the nodes that they use
