@@ -51,5 +51,6 @@ def answer(payload: Any, status: int = 200) -> HttpResponse:
 
 def failure(error: ApiError) -> HttpResponse:
     response = answer(error.body(), error.status)
-    response.headers |= {name: value for name, value in error.headers.items() if name != "WWW-Authenticate"}
+    for name, value in error.headers.items():
+        response.headers[name] = value
     return response
