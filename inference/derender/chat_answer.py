@@ -12,7 +12,16 @@ from inference.model import ServedModel
 from inference.parsers import ParsedDelta
 from inference.parsing import parse_context
 from inference.protocol import chat
-from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatCompletion, ChatCompletionRequest, ChatDelta
+from inference.protocol.chat import (
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionRequest,
+    ChatDelta,
+    SparseFunctionCall,
+    SparseToolCallDelta,
+    ToolCallDelta,
+)
 from inference.protocol.generate import CompletionTokensDetails, GenerateChunkChoice, Usage
 from inference.rendered import Rendered
 from inference.resolve import Effective
@@ -154,8 +163,13 @@ def delta_of(parsed: ParsedDelta) -> ChatDelta:
     if parsed.reasoning is not None:
         delta.reasoning = parsed.reasoning
     if parsed.tool_calls:
-        delta.tool_calls = parsed.tool_calls
+        delta.tool_calls = [sparse(call) for call in parsed.tool_calls]
     return delta
+
+
+def sparse(call: ToolCallDelta) -> SparseToolCallDelta:
+    function = SparseFunctionCall(name=call.function.name, arguments=call.function.arguments)
+    return SparseToolCallDelta(index=call.index, id=call.id, type=call.type, function=function)
 
 
 def kept_candidates(request: ChatCompletionRequest, effective: Effective) -> int | None:

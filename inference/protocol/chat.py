@@ -71,6 +71,14 @@ class ToolCallDelta(Struct, kw_only=True):
     function: FunctionCall
 
 
+class SparseFunctionCall(FunctionCall, kw_only=True, omit_defaults=True):
+    """Written without what it does not carry."""
+
+
+class SparseToolCallDelta(ToolCallDelta, kw_only=True, omit_defaults=True):
+    """The same in coupled streams: OpenAI's client takes a later null for a change of what an earlier delta said."""
+
+
 class ChatMessage(Struct, kw_only=True):
     """`tool_calls` is left out when there are none; every other key is always there."""
 
