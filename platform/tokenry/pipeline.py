@@ -171,7 +171,7 @@ async def running(completion: Completion, accounting: Accounting) -> AsyncIterat
         endpoint=completion.endpoint.name,
         request_id=completion.answer.id,
         prompt_tokens=sum(len(rendered.token_ids) for rendered in completion.rendered),
-        max_tokens=completion.rendered[0].generate.sampling_params.max_tokens,
+        max_tokens=completion.effective["max_tokens"],
         choices=completion.answer.n * len(completion.rendered),
         effective=completion.effective.differing(),
     )
@@ -191,7 +191,7 @@ async def open_streams(completion: Completion) -> None:
     begun = time.perf_counter()
     try:
         for rendered in completion.rendered:
-            request = scoped(for_node(rendered.generate, completion.model.tokenizer), completion.caller)
+            request = scoped(for_node(rendered.generate, completion.model), completion.caller)
             completion.streams.append(await open_stream(completion.fleet, completion.model, request, completion.caller))
         await completion.admitted.written()
     finally:

@@ -49,6 +49,7 @@ def database() -> dict[str, Any]:
         pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000; PRAGMA foreign_keys=ON;"
         config["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": pragmas}
     else:
+        config["CONN_HEALTH_CHECKS"] = True  # the database may have been restarted
         config["OPTIONS"] = {**config.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": int(number("TOKENRY_DATABASE_POOL", 8))}}
     return config
 

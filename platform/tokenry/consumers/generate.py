@@ -17,6 +17,7 @@ from inference.derender import text_writer
 from inference.errors import PermissionDenied
 from inference.generated import GenerateAnswer
 from inference.model import ServedModel
+from inference.parsing import reasoning_end_ids
 from inference.protocol.codec import decode
 from inference.protocol.generate import GenerateChunk, GenerateRequest, SamplingParams
 from inference.resolve import BUILT_IN, Effective, Layer, resolve
@@ -45,13 +46,13 @@ class GenerateConsumer(ApiConsumer):
             raise PermissionDenied("The scale-out endpoints are disabled on this server (--no-scale-out).")
         request = decode(GenerateRequest, body)
         model = state.fleet.model(request.model, caller.models)
-        answer, effective, max_tokens = self.answer(request, model, caller)
+        answer, effective = self.answer(request, model, caller)
         warning = fingerprint_warning(request.render_fingerprint, model, strict=request.strict is True)
         if warning is not None:
             self.extra["x-tokenry-warning"] = warning
         admitted = await state.accounting.admit(
             caller, model=model.name, endpoint="generate", request_id=answer.request_id, prompt_tokens=len(request.token_ids),
-            max_tokens=max_tokens, choices=len(answer.choices), effective=effective.differing())
+            max_tokens=request.sampling_params.max_tokens, choices=len(answer.choices), effective=effective.differing())
         async with admitted:
             self.extra |= admitted.headers
             begun = time.perf_counter()
@@ -67,23 +68,24 @@ class GenerateConsumer(ApiConsumer):
                     self.node_seconds += stream.waited
                     await self.reply(answer.whole())
 
-    def answer(self, request: GenerateRequest, model: ServedModel, caller: Caller) -> tuple[GenerateAnswer, Effective, int]:
-        """The answer to be, what binds it, and its most tokens: the request checked as a node would, and held to the tenant's policies."""
+    def answer(self, request: GenerateRequest, model: ServedModel, caller: Caller) -> tuple[GenerateAnswer, Effective]:
+        """The answer to be and what binds it: the request checked as a node would check it, and held to the tenant's policies."""
         check_generate_request(request, model)
         params = request.sampling_params
         settings = {name: value for name in params.__struct_fields__ if (value := getattr(params, name)) is not None}
         layers = (*(binding(layer) for layer in caller.layers(*model.names)), *(only(layer, ANSWERED_HERE) for layer in model.layers))
         effective = resolve(settings, layers)
         bind(params, effective.values, effective.sources)
-        sampling = engine_sampling(params, prompt_token_ids=request.token_ids, model=model, scripted=True)
+        sampling = engine_sampling(
+            params, prompt_token_ids=request.token_ids, model=model, reasoning_end_ids=reasoning_end_ids(request, model), scripted=True)
         writer = text_writer(request, sampling, model, as_ids=effective["return_tokens_as_token_ids"])
         base = pipeline.request_base(self.request_id if header(self.scope, b"x-request-id") else None, request.request_id)
         answer = GenerateAnswer(request, model, ID_PREFIX + base, n=sampling.n, writer=writer)
-        return answer, effective, sampling.max_tokens
+        return answer, effective
 
     def node_request(self, request: GenerateRequest, answer: GenerateAnswer, model: ServedModel, caller: Caller) -> GenerateRequest:
         """What travels: under the id that the tenant can abort by."""
-        sent = for_node(request, model.tokenizer)
+        sent = for_node(request, model.tokenizer, reasoning_end_ids=reasoning_end_ids(request, model))
         sent.request_id = answer.request_id.removeprefix(ID_PREFIX)
         return pipeline.scoped(sent, caller)
 
