@@ -18,6 +18,7 @@ from typing import Any
 from inference.engine.client import EngineClient
 from inference.engine.config import EngineConfig
 from inference.model import ServedModel, load_model
+from inference.parsing import check_parsers
 from inference.resolve import Layer
 from tenants.accounting import Accounting
 from tokenry.fleet.node import Node
@@ -119,7 +120,7 @@ def node_secret() -> str | None:
 def served_model(options: ServeOptions) -> ServedModel:
     """Everything that the text side knows of the model, out of the options."""
     tokenizer = tokenizer_folder(options)
-    return load_model(
+    model = load_model(
         model_folder(options),
         names=options.names,
         tokenizer=tokenizer,
@@ -135,6 +136,8 @@ def served_model(options: ServeOptions) -> ServedModel:
         reasoning_parser=options.reasoning_parser,
         enable_auto_tool_choice=options.enable_auto_tool_choice,
     )
+    check_parsers(model)
+    return model
 
 
 def engine_config(options: ServeOptions) -> EngineConfig:

@@ -7,6 +7,7 @@ and the pages are Django with its usual middleware. A generate node has its own 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tokenry.settings")
@@ -99,11 +100,14 @@ async def no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.http.response.body", "body": b""})
 
 
-def build(role: str) -> App:
-    if role == "generate":
+@cache
+def built() -> App:
+    """The application of this process's role. Made on first use: importing this page must need no model."""
+    if ServeOptions.from_env().role == "generate":
         return Guard(Router(node_state(), NODE_HTTP, {}, NodeNotFound.as_asgi()), max_body=settings.MAX_BODY_BYTES, keyed=False)
     router = Router(platform_state(), PLATFORM_HTTP, PLATFORM_SOCKETS, ApiHandler(), ASGIHandler())
     return Guard(router, max_body=settings.MAX_BODY_BYTES, keyed=True)
 
 
-application = build(ServeOptions.from_env().role)
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    await built()(scope, receive, send)

@@ -134,8 +134,12 @@ async def run(options: ServeOptions, listener: socket.socket, welcome: Any) -> N
     if options.role == "all":
         node = local_node(options)
         await node.start()
-    from tokenry.asgi import application  # reads the options from the environment, which is complete only now
+    from tokenry.asgi import application, built  # reads the options from the environment, which is complete only now
 
+    try:
+        built()
+    except (ValueError, OSError) as exc:
+        raise CommandError(f"The model cannot be served: {exc}") from None
     server = uvicorn.Server(config(application, options))
     greeter = asyncio.create_task(greet(options, welcome)) if options.role != "generate" else None
     try:
