@@ -34,6 +34,11 @@ def roles_of(user: Any) -> dict[int, str]:
     return dict(memberships(user).values_list("tenant_id", "role"))
 
 
+def tenants_of(user: Any) -> QuerySet[Tenant]:
+    """The tenants whose affairs the user may look at: all of them for a superuser."""
+    return Tenant.objects.all() if user.is_superuser else Tenant.objects.filter(pk__in=roles_of(user))
+
+
 def within(queryset: QuerySet[Any], tenant_ids: Collection[int], path: str) -> QuerySet[Any]:
     """The rows of these tenants; `path` is the lookup from a row to its tenant's id."""
     return queryset.filter(**{f"{path}__in": tenant_ids})

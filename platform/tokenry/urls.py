@@ -19,7 +19,7 @@ from tokenry.api.tickets import TicketsView
 from tokenry.api.tokenize import DetokenizeView, TokenizeView
 from tokenry.api.usage import UsageExportView, UsageRequestsView, UsageView
 from tokenry.web.playground import DefaultsData, PlaygroundPage, TicketData, TokensData
-from tokenry.web.usage import UsagePage
+from tokenry.web.usage import UsageExport, UsagePage
 
 urlpatterns = [
     path("v1/chat/completions/render", ChatRenderView.as_view()),
@@ -53,6 +53,7 @@ urlpatterns = [
     path("playground/defaults", DefaultsData.as_view(), name="playground-defaults"),
     path("playground/tokens", TokensData.as_view(), name="playground-tokens"),
     path("usage/", UsagePage.as_view(), name="usage"),
+    path("usage/export", UsageExport.as_view(), name="usage-export"),
     path("admin/", site.urls),
     path("", RedirectView.as_view(url="/admin/")),
 ]
