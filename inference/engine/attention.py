@@ -1,45 +1,17 @@
-"""One step's tokens, packed, and attention over compact rows: one product for all decoding rows of a bucket, one call per prompt piece."""
+"""Attention over compact rows: one product for all decoding rows of a bucket, one call per piece of a prompt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
-
-
-class Batch(Protocol):
-    """What a runner needs of a step.
-
-    Attributes:
-        ids, positions: [tokens], all rows' tokens one after another.
-        outputs: [n], which of them need logits; None: all, in order.
-        sampling: the sequences that get a token; their logits come first, in this order.
-        prompt_work: the pieces of prompts that asked for logprobs; their positions' logits follow, piece by piece.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    outputs: Tensor | None
-    sampling: list[Sequence]
-    prompt_work: list[Work]
-
-    def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
-        """Store the new keys and values and attend.
-
-        Args:
-            query: [tokens, heads, head_dim], rotated.
-            kv: [tokens, 2, kv_heads, head_dim], the keys rotated.
-
-        Returns:
-            [tokens, heads, head_dim]
-        """
 
 
 @dataclass
@@ -84,14 +56,10 @@ class Segment:
         return result[0].transpose(0, 1)
 
 
-@dataclass
-class RowBatch:
-    ids: Tensor
-    positions: Tensor
-    outputs: Tensor | None
-    sampling: list[Sequence]
-    prompt_work: list[Work]
-    parts: list[DecodeGroup | Segment] = field(default_factory=list)
+class RowBatch(Batch):
+    def __init__(self, packed: Packed, parts: list[DecodeGroup | Segment]) -> None:
+        super().__init__(packed)
+        self.parts = parts
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         if len(self.parts) == 1:
@@ -105,7 +73,6 @@ class RowBatch:
 
 def row_batch(plan: Plan, store: RowStore) -> RowBatch:
     """The plan's tokens, decoding rows first in the order of their storage, then the prompt pieces."""
-    device = store.shape.device
     buckets = [bucket for bucket in store.buckets.values() if bucket.rows] if plan.decode else []
     decode = [seq for bucket in buckets for seq in bucket.rows]
     if len(decode) != len(plan.decode):
@@ -118,32 +85,7 @@ def row_batch(plan: Plan, store: RowStore) -> RowBatch:
     for work in plan.prefill:
         start, stop = stop, stop + work.count
         parts.append(segment(work, start, stop, store.shape))
-    works = [Work(seq, 1) for seq in decode] + plan.prefill
-    outputs, prompt_work = output_positions(works)
-    return RowBatch(
-        ids=torch.tensor([tid for work in works for tid in work.ids], device=device),
-        positions=torch.tensor([position for work in works for position in work.positions], device=device),
-        outputs=None if outputs == list(range(stop)) else torch.tensor(outputs, dtype=torch.int64, device=device),
-        sampling=[work.seq for work in works if work.completes],
-        prompt_work=prompt_work,
-        parts=parts,
-    )
-
-
-def output_positions(works: list[Work]) -> tuple[list[int], list[Work]]:
-    """Which tokens of the batch need logits: the last of each piece that completes, then every one of a prompt that asked for logprobs."""
-    sampled: list[int] = []
-    prompt: list[int] = []
-    prompt_work: list[Work] = []
-    start = 0
-    for work in works:
-        if work.completes:
-            sampled.append(start + work.count - 1)
-        if work.seq.index == 0 and work.seq.request.prompt_rows is not None and work.seq.computed < work.seq.request.prompt_len:
-            prompt += range(start, start + work.count)
-            prompt_work.append(work)
-        start += work.count
-    return sampled + prompt, prompt_work
+    return RowBatch(Packed.of([Work(seq, 1) for seq in decode] + plan.prefill, store.shape.device), parts)
 
 
 def decode_group(bucket: Bucket, start: int, stop: int) -> DecodeGroup:

@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": ("auto", "float32", "bfloat16", "float16"),
     "device": ("auto", "cpu", "cuda"),
     "runner": ("auto", "fused", "generic"),
+    "kv": ("auto", "rows", "pages"),
 }
 
 
@@ -35,6 +36,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     prefill_chunk: int = 256  # prompt tokens in a step while others decode: 0.2 to 0.6 s on two cores
     prefill_chunk_idle: int = 1024
     prefix_cache: bool = True
+    kv: Literal["auto", "rows", "pages"] = "auto"  # pages on CUDA, compact rows elsewhere
+    cuda_graphs: bool = True
     kv_bytes: int | None = None  # memory for keys and values; None: a share of what is free
     threads: int | None = None  # None: the cores that the process may use
     watchdog_s: float = 120.0  # silence with work outstanding that counts as stuck

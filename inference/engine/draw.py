@@ -1,9 +1,9 @@
 """Drawing tokens from filtered distributions by inverting the cumulative distribution at one uniform number a row.
 
 Weights are probabilities up to a factor: the likeliest token of a row weighs 1. Nothing here sorts a vocabulary (70 ms for 32 rows) unless
-it must: top-k draws from the likeliest candidates, if they hold all that the filter keeps; top-p draws from all and rejects what lies outside
-its nucleus. Drawing from all takes two levels, which block and which token in it, because one cumulative sum over the vocabulary costs more
-than the softmax.
+it must: top-k draws from the likeliest candidates, if they hold all that the filter keeps; top-p draws from all, and draws again when that
+lies outside its nucleus. Drawing from all takes two levels, which block and which token in it, because one cumulative sum over the
+vocabulary costs more than the softmax.
 """
 
 from __future__ import annotations

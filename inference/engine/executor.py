@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from inference.engine.attention import Batch, row_batch
-from inference.engine.kv import KvShape, RowStore
+from inference.engine.batch import Batch
+from inference.engine.kv import KvShape
 from inference.engine.logprobs import prompt_logprob_rows
 from inference.engine.request import Sampled, Sequence
 from inference.engine.sampler import sample
@@ -29,17 +29,17 @@ class Runner(Protocol):
 
 
 class ModelExecutor:
-    """Forward, then sampling, over a batch."""
+    """Forward, then sampling. `batch_of` packs a plan for the store that its keys and values are in."""
 
-    def __init__(self, runner: Runner, store: RowStore) -> None:
+    def __init__(self, runner: Runner, batch_of: Callable[[Plan], Batch]) -> None:
         self.runner = runner
-        self.memory: RowStore = store
+        self.batch_of = batch_of
         self.phases = {"prepare": 0.0, "forward": 0.0, "sample": 0.0}
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> list[tuple[Sequence, Sampled]]:
         started = time.perf_counter()
-        batch = row_batch(plan, self.memory)
+        batch = self.batch_of(plan)
         prepared = time.perf_counter()
         logits = self.runner.logits(batch)
         forwarded = time.perf_counter()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from inference.engine.attention import Batch
+from inference.engine.batch import Batch
 from inference.engine.kv import KvShape
 from inference.engine.linear import Linear
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from inference.engine.attention import Batch
+from inference.engine.batch import Batch
 from inference.engine.kv import KvShape
 
 ATTENTION = "tokenry"

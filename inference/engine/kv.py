@@ -8,14 +8,16 @@ prefix is copied out of its pages: 46 kB a token for SmolLM2-135M, 2 ms for 512 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from inference.engine.memory import CacheCounts
-from inference.engine.prefix import BLOCK, Block, PrefixIndex
 from inference.engine.request import Sequence
+
+if TYPE_CHECKING:
+    from inference.engine.kept import KeptPrefixes
 
 SMALLEST = 128  # tokens; below that, padding costs less than another group
 
@@ -94,13 +96,13 @@ class Place:
 class RowStore:
     """`inference.engine.memory.Memory` in compact rows. Capacities are powers of two up to `max_len`; `budget` counts them, in tokens."""
 
-    def __init__(self, shape: KvShape, max_len: int, budget: int, pages: Pages | None) -> None:
+    def __init__(self, shape: KvShape, max_len: int, budget: int, kept: KeptPrefixes | None) -> None:
         self.shape = shape
         self.max_len = max_len
         self.budget = max(budget, max_len)
         self.used = 0
-        self.pages = pages
-        self.counts = pages.counts if pages else CacheCounts()
+        self.kept = kept
+        self.counts = kept.counts if kept else CacheCounts()
         self.buckets: dict[int, Bucket] = {}
         self.computing: dict[Sequence, None] = {}
 
@@ -118,7 +120,7 @@ class RowStore:
         self.used += capacity
         Bucket(self.shape, capacity, rows=1).add(seq)
         self.computing[seq] = None
-        return self.pages.load(seq) if self.pages else 0
+        return self.kept.load(seq) if self.kept else 0
 
     def can_grow(self, seq: Sequence) -> bool:
         capacity: int = seq.place.bucket.capacity
@@ -142,16 +144,16 @@ class RowStore:
         self.used -= seq.place.bucket.capacity
         if seq.finish_reason == "error":
             seq.place.data.zero_()
-        elif self.pages:
-            self.pages.keep(seq)
+        elif self.kept:
+            self.kept.keep(seq)
         self._leave(seq)
 
     def keep(self, seq: Sequence) -> None:
-        if self.pages:
-            self.pages.keep(seq)
+        if self.kept:
+            self.kept.keep(seq)
 
     def being_computed(self, seq: Sequence) -> bool:
-        return self.pages is not None and self.pages.computed_by_another(seq, list(self.computing))
+        return self.kept is not None and self.kept.index.computed_by_another(seq, self.computing)
 
     def usage(self) -> float:
         return self.used / self.budget
@@ -165,76 +167,3 @@ class RowStore:
         bucket.remove(seq)
         if not bucket.rows:
             del self.buckets[bucket.capacity]
-
-
-class Pages:
-    """Blocks of kept prefixes. The pool is touched, and so takes memory, only as it fills."""
-
-    def __init__(self, shape: KvShape, count: int) -> None:
-        self.pool = torch.empty(
-            count, shape.layers, 2, shape.kv_heads, BLOCK, shape.head_dim, dtype=shape.dtype, device=shape.device
-        )
-        self.free = list(range(count - 1, -1, -1))
-        self.index = PrefixIndex()
-        self.counts = CacheCounts()
-
-    def load(self, seq: Sequence) -> int:
-        """Copy the longest kept prefix into the sequence's row; returns its length."""
-        self.counts.queried += len(seq.ids)
-        blocks = self.usable(seq)
-        if not blocks:
-            return 0
-        self.index.touch(blocks)
-        pages = self.pool[torch.tensor([block.page for block in blocks])]
-        length = len(blocks) * BLOCK
-        seq.place.data[:, :, :, :length] = pages.permute(1, 2, 3, 0, 4, 5).flatten(3, 4)
-        self.counts.hit += length
-        return length
-
-    def usable(self, seq: Sequence) -> list[Block]:
-        """A request for prompt logprobs needs every position computed, so it takes nothing from the cache."""
-        if seq.request.prompt_rows is not None:
-            return []
-        return self.index.match(seq.ids, seq.request.wire.cache_salt)
-
-    def keep(self, seq: Sequence) -> None:
-        salt = seq.request.wire.cache_salt
-        blocks, missing = self.index.missing(seq.ids, seq.computed, salt)
-        self.index.touch(blocks)
-        first = len(blocks)
-        for tokens in missing:
-            page = self._take_page(keep=set(blocks))
-            if page is None:
-                break
-            blocks.append(self.index.add(blocks[-1] if blocks else None, tokens, page, salt))
-        self.index.touch(blocks)
-        self._copy_out(seq, blocks, first)
-
-    def computed_by_another(self, seq: Sequence, computing: list[Sequence]) -> bool:
-        """Whether one of `computing` is at work on the block that this one would have to compute first."""
-        length = (len(self.usable(seq)) + 1) * BLOCK
-        if length >= len(seq.ids) or seq.request.prompt_rows is not None:
-            return False
-        wanted, salt = seq.ids[:length], seq.request.wire.cache_salt
-        return any(
-            other.computed < length <= len(other.ids) and other.request.wire.cache_salt == salt and other.ids[:length] == wanted
-            for other in computing
-        )
-
-    def _take_page(self, keep: set[Block]) -> int | None:
-        if self.free:
-            return self.free.pop()
-        block = next(self.index.oldest(), None)
-        if block is None or block in keep:
-            return None
-        self.index.drop(block)
-        self.counts.evicted += BLOCK
-        return block.page
-
-    def _copy_out(self, seq: Sequence, blocks: list[Block], first: int) -> None:
-        """Fill the pages of the blocks from number `first` on."""
-        if first == len(blocks):
-            return
-        data = seq.place.data[:, :, :, first * BLOCK : len(blocks) * BLOCK]
-        pages = torch.tensor([block.page for block in blocks[first:]])
-        self.pool[pages] = data.unflatten(3, (-1, BLOCK)).permute(3, 0, 1, 2, 4, 5)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference.engine.config import EngineConfig, EngineInfo, eos_ids, generation_defaults, read_json, vocabulary
-from inference.engine.engine import Engine
+from inference.engine.engine import Engine, Executor
+from inference.engine.memory import Boundless
 from inference.engine.scheduler import Limits, Scheduler
 from inference.engine.scripted import ScriptedExecutor
 
 if TYPE_CHECKING:
-    from inference.engine.kv import KvShape
+    from inference.engine.executor import Runner
+    from inference.engine.kv import KvShape, RowStore
+    from inference.engine.pages import PagedStore
 
 log = logging.getLogger(__name__)
 
 SCRIPTED_LENGTH = 2048  # where the tokenizer does not say
-MEMORY_SHARE = 0.3  # of what is free once the model is loaded
+MEMORY_SHARE = 0.3  # of what is free once the model is loaded, on a machine that has other uses for it
+CUDA_SHARE = 0.85
 PREFIX_SHARE = 0.25  # of the memory for keys and values
 
 
@@ -49,19 +55,15 @@ def load_scripted(config: EngineConfig) -> tuple[Engine, EngineInfo]:
         dtype="none",
         runner="scripted",
     )
-    return Engine(executor, Scheduler(limits, executor.memory)), info
+    return Engine(executor, Scheduler(limits, Boundless())), info
 
 
 def load_model_engine(config: EngineConfig) -> tuple[Engine, EngineInfo]:
-    from inference.engine.executor import ModelExecutor
-    from inference.engine.kv import Pages, RowStore
-    from inference.engine.prefix import BLOCK
     from inference.engine.runner import load_runner
 
     runner, max_len = load_runner(config)
-    budget = kv_tokens(config, runner.shape, max_len)
-    pages = Pages(runner.shape, max(1, int(budget * PREFIX_SHARE) // BLOCK)) if config.prefix_cache else None
-    store = RowStore(runner.shape, max_len, budget, pages)
+    give_back_memory()
+    executor, memory = model_executor(config, runner, max_len)
     limits = Limits(config.max_num_seqs, max_len, config.prefill_chunk, config.prefill_chunk_idle)
     folder = str(config.model)
     info = EngineInfo(
@@ -72,14 +74,43 @@ def load_model_engine(config: EngineConfig) -> tuple[Engine, EngineInfo]:
         device=str(runner.shape.device),
         dtype=str(runner.shape.dtype).removeprefix("torch."),
         runner=runner.name,
-        kv_tokens=store.budget,
+        kv_tokens=memory.budget,
     )
-    return Engine(ModelExecutor(runner, store), Scheduler(limits, store)), info
+    return Engine(executor, Scheduler(limits, memory)), info
+
+
+def model_executor(config: EngineConfig, runner: Runner, max_len: int) -> tuple[Executor, RowStore | PagedStore]:
+    """The runner with its store: pages on CUDA, compact rows elsewhere."""
+    from inference.engine.attention import row_batch
+    from inference.engine.executor import ModelExecutor
+    from inference.engine.graphs import GraphRunner
+    from inference.engine.kept import BLOCK, KeptPrefixes
+    from inference.engine.kv import RowStore
+    from inference.engine.paged_attention import paged_batch
+    from inference.engine.pages import PagedStore
+
+    on_cuda = runner.shape.device.type == "cuda"
+    budget = kv_tokens(config, runner.shape, max_len)
+    if config.kv == "pages" or (config.kv == "auto" and on_cuda):
+        paged = PagedStore(runner.shape, max_len, budget, share=config.prefix_cache)
+        runner = GraphRunner(runner, paged, config.max_num_seqs) if on_cuda and config.cuda_graphs else runner
+        return ModelExecutor(runner, partial(paged_batch, store=paged)), paged
+    kept = KeptPrefixes(runner.shape, max(1, int(budget * PREFIX_SHARE) // BLOCK)) if config.prefix_cache else None
+    rows = RowStore(runner.shape, max_len, budget, kept)
+    return ModelExecutor(runner, partial(row_batch, store=rows)), rows
+
+
+def give_back_memory() -> None:
+    """Loading leaves as much free as the model is large, and the environment tells glibc to keep what is freed: once, it shall let go."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def kv_tokens(config: EngineConfig, shape: KvShape, max_len: int) -> int:
     """How many tokens' keys and values fit into the memory meant for them; at least one sequence of full length."""
-    size = config.kv_bytes or int(free_bytes(shape) * MEMORY_SHARE)
+    share = CUDA_SHARE if shape.device.type == "cuda" else MEMORY_SHARE
+    size = config.kv_bytes or int(free_bytes(shape) * share)
     tokens = size // shape.token_bytes
     if tokens < max_len:
         needed = max_len * shape.token_bytes >> 20

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOCKET_BUFFER = 1 << 20
 SPINS = "1000"  # rounds of waiting before a thread sleeps
 # glibc gives large blocks back to the system and faults them in again at the next step: 40% of a step of 32 rows.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 
 
 def environment(config: EngineConfig) -> dict[str, str]:

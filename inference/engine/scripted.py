@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from inference.engine.memory import Boundless
 from inference.engine.request import Sampled, Sequence
 from inference.engine.scheduler import Plan
 from inference.errors import BadRequest
@@ -112,7 +111,6 @@ class Player:
 class ScriptedExecutor:
     def __init__(self, eos: list[int]) -> None:
         self.eos = eos
-        self.memory = Boundless()
         self.phases: dict[str, float] = {}
 
     def run(self, plan: Plan) -> list[tuple[Sequence, Sampled]]:

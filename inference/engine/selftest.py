@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from inference.engine.attention import row_batch
 from inference.engine.engine import Engine
 from inference.engine.executor import ModelExecutor, Runner
 from inference.engine.kv import RowStore
@@ -55,9 +57,9 @@ class Reference:
 
 def greedy(runner: Runner, prompt: list[int]) -> list[int]:
     length = PROMPT + NEW
-    store = RowStore(runner.shape, max_len=length, budget=length, pages=None)
+    store = RowStore(runner.shape, max_len=length, budget=length, kept=None)
     limits = Limits(max_rows=1, max_len=length, chunk=PROMPT * 2 // 3, chunk_idle=PROMPT * 2 // 3)
-    engine = Engine(ModelExecutor(runner, store), Scheduler(limits, store), strict=True)
+    engine = Engine(ModelExecutor(runner, partial(row_batch, store=store)), Scheduler(limits, store), strict=True)
     engine.add(EngineRequest(id="self-test", token_ids=prompt, sampling=Sampling(temperature=0, max_tokens=NEW)))
     tokens: list[int] = []
     while engine.busy:

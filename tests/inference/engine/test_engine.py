@@ -218,7 +218,7 @@ def test_memory_is_flat_over_many_requests(engine_on: BuildEngine) -> None:
     assert store.used == 0
     assert store.buckets == {}
     assert store.computing == {}
-    assert len(store.pages.index) + len(store.pages.free) == len(store.pages.pool)
+    assert len(store.kept.index) + len(store.kept.free) == len(store.kept.pool)
     assert engine.scheduler.tenants == {} or all(tenant.idle for tenant in engine.scheduler.tenants.values())
 
 
@@ -262,6 +262,21 @@ def test_the_least_recently_used_goes_first(engine_on: BuildEngine) -> None:
     assert run_one(engine, first, max_tokens=1).cached_tokens == 48
     assert run_one(engine, second, max_tokens=1).cached_tokens < 48
     assert engine.scheduler.memory.counts.evicted > 0
+
+
+def test_pages_are_shared_and_come_back(engine_on: BuildEngine) -> None:
+    """What a page's owners count adds up: after many requests all pages are free or the index's."""
+    engine, shared = engine_on(kv="pages", kv_bytes=2048 * 2 * 2 * 16 * 4), prompt(300)
+    first = run_one(engine, shared, temperature=0, max_tokens=5)
+    for number in range(60):
+        again = request("again", shared, temperature=0, max_tokens=5)
+        answers = run(engine, again, request("other", prompt(3 + 37 * number % 400, number), max_tokens=3), request("n", [*shared, 5], n=2))
+        assert answers["again"].tokens == first.tokens
+        assert answers["again"].cached_tokens == 256
+    store: Any = engine.scheduler.memory
+    kept = [block.page for block in store.index.oldest()]
+    assert sorted([*store.free, *kept]) == list(range(1, store.count))
+    assert store.owners == dict.fromkeys(kept, 1)
 
 
 def test_without_the_cache_nothing_is_kept(engine_on: BuildEngine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,14 +69,29 @@ def test_from_the_prefix_cache(engine_on: Callable[..., Engine], expected: dict[
     }
 
 
-def test_with_so_little_memory_that_rows_give_way(tiny_model: Path, expected: dict[str, list[int]]) -> None:
+@pytest.mark.parametrize("chunk", [7, 4096])
+@pytest.mark.parametrize("runner", ["fused", "generic"])
+def test_in_pages(runner: str, chunk: int, engine_on: Callable[..., Engine], expected: dict[str, list[int]]) -> None:
+    """CUDA's store, on this processor: its layout is the same, its kernels are not."""
+    engine = engine_on(runner=runner, kv="pages", prefill_chunk=chunk, prefill_chunk_idle=chunk)
+    for _ in range(2):
+        answers = run(engine, *(request(name, ids, **greedy(name)) for name, ids in PROMPTS.items()))
+        assert {name: answer.tokens for name, answer in answers.items()} == expected
+    assert {name: answer.cached_tokens for name, answer in answers.items()} == {
+        name: (len(ids) - 1) // 256 * 256 for name, ids in PROMPTS.items()
+    }
+    assert engine.scheduler.memory.usage() == 0
+
+
+@pytest.mark.parametrize("kv", ["rows", "pages"])
+def test_with_so_little_memory_that_rows_give_way(kv: Any, tiny_model: Path, expected: dict[str, list[int]]) -> None:
     token_bytes = 2 * 2 * 16 * 4
-    engine, info = load_engine(EngineConfig(model=str(tiny_model), kv_bytes=600 * token_bytes, device="cpu", prefix_cache=False))
-    assert info.kv_tokens == 600
-    names = ["r127", "r64", "r100", "r31", "r128", "r17"]
+    kv_bytes = (600 if kv == "rows" else 3 * 256) * token_bytes
+    engine, _ = load_engine(EngineConfig(model=str(tiny_model), kv_bytes=kv_bytes, kv=kv, device="cpu"))
+    names = ["r127", "r64", "r100", "r31", "r128", "r17"] if kv == "rows" else ["r300", "r200", "r100"]
     answers = run(engine, *(request(name, PROMPTS[name], **greedy(name)) for name in names))
     assert {name: answer.tokens for name, answer in answers.items()} == {name: expected[name] for name in names}
-    assert engine.scheduler.preemptions > 0
+    assert engine.scheduler.preemptions > 0 or kv == "pages"
     assert engine.scheduler.memory.usage() == 0
 
 

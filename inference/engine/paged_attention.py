@@ -1,0 +1,99 @@
+"""Attention over pages: torch's flash attention for CUDA's half precision, else gathered keys and values.
+
+The kernels see one description of the step, whatever mixture of decoding rows and prompt pieces it is: where each sequence's queries
+begin, how many keys it has, and which pages they are in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.varlen import varlen_attn
+
+from inference.engine.batch import Batch, Packed
+from inference.engine.pages import PAGE, PagedStore
+from inference.engine.scheduler import Plan, Work
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class Layout:
+    """The step's sequences. Tensors, so that a captured graph can be given new numbers."""
+
+    slots: Tensor  # [tokens]: page * PAGE + offset, where the new keys and values go
+    starts: Tensor  # [sequences + 1] int32: where each one's queries begin
+    lengths: Tensor  # [sequences] int32: its keys, the new ones included
+    table: Tensor  # [sequences, pages] int32
+
+    @classmethod
+    def of(cls, works: list[Work], device: torch.device, width: int) -> Layout:
+        slots = [work.seq.place[at // PAGE] * PAGE + at % PAGE for work in works for at in work.positions]
+        counts = torch.tensor([0] + [work.count for work in works], dtype=torch.int32)
+        table = [work.seq.place + [0] * (width - len(work.seq.place)) for work in works]
+        return cls(
+            slots=torch.tensor(slots, device=device),
+            starts=counts.cumsum(0, dtype=torch.int32).to(device),
+            lengths=torch.tensor([work.positions.stop for work in works], dtype=torch.int32, device=device),
+            table=torch.tensor(table, dtype=torch.int32, device=device),
+        )
+
+
+class PagedBatch(Batch):
+    """`works` are the step's pieces in the order of the tokens; those of a decoding row have one token."""
+
+    def __init__(self, packed: Packed, works: list[Work], layout: Layout, pool: Tensor) -> None:
+        super().__init__(packed)
+        self.works = works
+        self.layout = layout
+        self.pool = pool
+        self.longest_query = max(work.count for work in works)
+        self.longest = max(work.positions.stop for work in works)
+        self.flash = pool.is_cuda and pool.dtype in HALVES
+
+    def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
+        storage = self.pool[layer]
+        write(storage, kv, self.layout)
+        if self.flash:
+            return flash(query, storage, self.layout, self.longest_query, self.longest, scale)
+        return gathered(query, storage, self.works, self.layout, scale)
+
+
+def write(storage: Tensor, kv: Tensor, layout: Layout) -> None:
+    storage.view(2, -1, *storage.shape[3:]).index_copy_(1, layout.slots, kv.transpose(0, 1))
+
+
+def flash(query: Tensor, storage: Tensor, layout: Layout, longest_query: int, longest: int, scale: float) -> Tensor:
+    """Causal against the end of each sequence's keys, so a piece of a prompt sees what lies behind it."""
+    keys, values = storage
+    result = varlen_attn(
+        query.contiguous(), keys, values, layout.starts, None, longest_query, longest,
+        scale=scale, window_size=(-1, 0), enable_gqa=query.shape[1] != keys.shape[2], seqused_k=layout.lengths, block_table=layout.table,
+    )  # fmt: skip
+    return cast(Tensor, result)
+
+
+def gathered(query: Tensor, storage: Tensor, works: list[Work], layout: Layout, scale: float) -> Tensor:
+    """Sequence by sequence with a copy of its keys and values: right everywhere, fast nowhere."""
+    results: list[Tensor] = []
+    start = 0
+    for row, work in enumerate(works):
+        end = work.positions.stop
+        keys, values = storage[:, layout.table[row].long()].flatten(1, 2)[:, :end].transpose(1, 2)[:, None]
+        mask = torch.ones(work.count, end, dtype=torch.bool, device=query.device).tril_(end - work.count)
+        piece = query[start : start + work.count].transpose(0, 1)[None]
+        attended = functional.scaled_dot_product_attention(piece, keys, values, attn_mask=mask, scale=scale, enable_gqa=True)
+        results.append(attended[0].transpose(0, 1))
+        start += work.count
+    return torch.cat(results)
+
+
+def paged_batch(plan: Plan, store: PagedStore) -> PagedBatch:
+    works = [Work(seq, 1) for seq in plan.decode] + plan.prefill
+    device = store.shape.device
+    layout = Layout.of(works, device, width=max(len(work.seq.place) for work in works))
+    return PagedBatch(Packed.of(works, device), works, layout, store.pool)
