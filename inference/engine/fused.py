@@ -71,13 +71,16 @@ class FusedRunner:
         hidden = self.embedding[batch.ids]
         rotation = self.rotation[batch.positions]
         for number, layer in enumerate(self.layers):
-            hidden = self._attention(number, layer, hidden, rotation, batch)
-            hidden = self._mlp(layer, hidden)
-        if batch.outputs is not None:
-            hidden = hidden[batch.outputs]
+            attended = self._attention(number, layer, hidden, rotation, batch)
+            if number == len(self.layers) - 1 and batch.outputs is not None:  # of the others, only keys and values are of use
+                if not len(batch.outputs):
+                    return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
+                hidden, attended = hidden[batch.outputs], attended[batch.outputs]
+            hidden = self._mlp(layer, layer.out(attended, add=hidden))
         return self.head(self._normed(hidden, self.norm)).float()
 
     def _attention(self, number: int, layer: Layer, hidden: Tensor, rotation: Tensor, batch: Batch) -> Tensor:
+        """[tokens, heads * head_dim]"""
         qkv = layer.qkv(self._normed(hidden, layer.input_norm)).view(len(hidden), -1, self.shape.head_dim)
         keys_end = self.heads + self.shape.kv_heads
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -85,8 +88,7 @@ class FusedRunner:
             qkv[:, self.heads : keys_end] = self._normed(qkv[:, self.heads : keys_end], layer.key_norm)
         rotate(qkv[:, :keys_end], rotation)
         kv = qkv[:, self.heads :].unflatten(1, (2, self.shape.kv_heads))
-        attended = batch.attend(number, qkv[:, : self.heads], kv, self.scale)
-        return layer.out(attended.reshape(len(hidden), -1), add=hidden)
+        return batch.attend(number, qkv[:, : self.heads], kv, self.scale).reshape(len(hidden), -1)
 
     def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
         gate, up = layer.gate_up(self._normed(hidden, layer.post_norm)).chunk(2, -1)
