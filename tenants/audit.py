@@ -3,7 +3,7 @@
     with audit.audited(row, actor=actor):
         row.save()          # or row.delete()
 
-Secrets never get in: of a binary column only a fingerprint is kept, enough to see that it changed.
+Secrets never get in: of a binary column, or a password, only a fingerprint is kept, enough to see that it changed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tenants.caller import Caller
 from tenants.models import AuditEntry, Tenant
 
 MASK = "•••"
+SECRET = "password"  # a hash, which is no less to be kept
+UNTOLD = "last_login"  # moves with every login, and nobody's deed
 Fields = Mapping[str, Any]
 
 
@@ -86,13 +88,18 @@ def stored(row: models.Model, pk: Any) -> Fields | None:
 
 def snapshot(row: models.Model) -> dict[str, Any]:
     """The row's columns as JSON can hold them, without those that are null: in a diff, absent is null."""
-    values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields if not field.primary_key}
-    return {name: shown(value) for name, value in values.items() if value is not None}
+    names = [field.attname for field in row._meta.concrete_fields if not field.primary_key and field.attname != UNTOLD]
+    values = {name: getattr(row, name) for name in names}
+    return {name: masked(value) if name == SECRET else shown(value) for name, value in values.items() if value is not None}
+
+
+def masked(value: str | bytes | memoryview) -> str:
+    return MASK + hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()[:6]
 
 
 def shown(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
-        return MASK + hashlib.sha256(bytes(value)).hexdigest()[:6]
+        return masked(value)
     if isinstance(value, bool | int | float | str | list | dict):
         return value
     return DjangoJSONEncoder().default(value)

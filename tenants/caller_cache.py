@@ -49,18 +49,20 @@ class CallerCache:
         self.unknown = Shelf(size)
         self.loading: dict[str, asyncio.Task[Entry]] = {}
 
-    def find(self, public_id: str) -> Credential | None:
-        entry = self.fresh(public_id)
+    def find(self, public_id: str, within: float | None = None) -> Credential | None:
+        """`within`: the oldest that it may be, where that is less than an entry's usual time."""
+        entry = self.fresh(public_id, within)
         return (self.fetch(public_id) if entry is None else entry).credential
 
-    async def afind(self, public_id: str) -> Credential | None:
+    async def afind(self, public_id: str, within: float | None = None) -> Credential | None:
         """Shielded: a caller who leaves must not take the answer from those who wait with it."""
-        entry = self.fresh(public_id)
+        entry = self.fresh(public_id, within)
         return (await asyncio.shield(self.shared_fetch(public_id)) if entry is None else entry).credential
 
-    def fresh(self, public_id: str) -> Entry | None:
+    def fresh(self, public_id: str, within: float | None = None) -> Entry | None:
         entry = self.known.entries.get(public_id) or self.unknown.entries.get(public_id)
-        return entry if entry is not None and self.clock() < entry.until else None
+        shorter = 0.0 if within is None else self.seconds - within
+        return entry if entry is not None and self.clock() < entry.until - shorter else None
 
     def fetch(self, public_id: str) -> Entry:
         """The time runs from before the query: what it read may be that old when it arrives."""

@@ -1,5 +1,7 @@
 """Keys by key: what `/v1/keys` does for a caller with the scope keys:manage, within the caller's tenant, with an audit entry for all of it.
 
+Nobody gets more than they have: a key whose text a caller is given, new or rotated, may do no more than the caller's own, and no longer.
+
 A call with an Idempotency-Key that is repeated gives the first one's answer again, the secret included. That secret is not stored: it is
 derived from a random salt under the server's pepper, and the salt is forgotten after a day.
 """
@@ -20,7 +22,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from inference.errors import BadRequest, Conflict, NotFound
+from inference.errors import BadRequest, Conflict, NotFound, PermissionDenied
 from tenants import keys
 from tenants.audit import audited, key_actor
 from tenants.caller import Caller
@@ -52,6 +54,7 @@ def create_key(
 
     Raises:
         BadRequest: a value that cannot be; `param` names the field.
+        PermissionDenied: the key would do more than the caller's own; `param` names the field.
         Conflict: the Idempotency-Key was used for something else.
     """
     asked = {"name": name, "scopes": list(scopes), "allowed_models": allowed_models, "expires_at": expires_at}
@@ -63,6 +66,7 @@ def create_key(
         give(key, secret)
         with audited(key, actor=key_actor(caller, source)):
             save(key)
+        require_no_more(own, key)
         if limits is not None:
             limit = limit_of(key, limits)
             with audited(limit, actor=key_actor(caller, source)):
@@ -80,6 +84,7 @@ def rotate_key(
     Raises:
         NotFound: no such key in the caller's tenant.
         BadRequest: `grace` is negative, or longer than 30 days.
+        PermissionDenied: the key may do more than the caller's own.
         Conflict: the key is revoked or expired, or the Idempotency-Key was used for something else.
     """
     if not timedelta(0) <= grace <= LONGEST_GRACE:
@@ -89,6 +94,7 @@ def rotate_key(
         key = locked(caller, public_id)
         if key.state != "active":
             raise Conflict(f"The key is {key.state} and cannot be rotated.")
+        require_no_more(own, key)
         with audited(key, actor=key_actor(caller, source)):
             retire(key, grace)
             give(key, secret)
@@ -192,6 +198,16 @@ def locked(caller: Caller, public_id: str) -> Key:
     if key is None:
         raise NotFound("There is no such key.", "id")
     return key
+
+
+def require_no_more(own: Key, key: Key) -> None:
+    """Raises PermissionDenied, naming the first field by which `key` goes beyond the caller's own key."""
+    if not set(key.scopes) <= set(own.scopes):
+        raise PermissionDenied(f"Your own key has no other scopes than {', '.join(own.scopes)}.", "scopes")
+    if own.allowed_models is not None and (key.allowed_models is None or not set(key.allowed_models) <= set(own.allowed_models)):
+        raise PermissionDenied(f"Your own key may use no other models than {', '.join(own.allowed_models) or 'none'}.", "allowed_models")
+    if own.expires_at is not None and (key.expires_at is None or key.expires_at > own.expires_at):
+        raise PermissionDenied(f"Your own key ends at {own.expires_at.isoformat()}, and none that it makes may last longer.", "expires_at")
 
 
 def limit_of(key: Key, limits: Mapping[str, Any]) -> Limit:

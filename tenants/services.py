@@ -1,4 +1,4 @@
-"""Writes: keyword-only, atomic, and whole. Models check themselves on save (ValidationError); these add what spans rows."""
+"""Writes: keyword-only, atomic, whole, and in the audit log. Models check themselves on save (ValidationError)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from inference.errors import Unauthorized
 from inference.leaves import overlay
 from inference.resolve import TEMPLATE_KWARGS
 from tenants import demo, keys
+from tenants.audit import Actor, audited, system_actor
 from tenants.callers import authenticate
 from tenants.defaults import COLUMNS, check
 from tenants.models import Defaults, Key, Member, Policy, Role, Tenant
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SERVER = system_actor("server")  # whoever runs it, where nobody is named
 
 
 def atomic(write: Callable[P, T]) -> Callable[P, T]:
@@ -34,12 +36,13 @@ def atomic(write: Callable[P, T]) -> Callable[P, T]:
 
 
 @atomic
-def create_tenant(*, name: str, slug: str = "", values: Mapping[str, Any] | None = None) -> Tenant:
+def create_tenant(*, name: str, slug: str = "", values: Mapping[str, Any] | None = None, actor: Actor = SERVER) -> Tenant:
     """`values` are the tenant's defaults for every model, by the request's field names."""
     tenant = Tenant(name=name, slug=slug or slugify(name, allow_unicode=True))
-    tenant.save()
+    with audited(tenant, actor=actor):
+        tenant.save()
     if values:
-        set_defaults(tenant=tenant, values=values)
+        set_defaults(tenant=tenant, values=values, actor=actor)
     return tenant
 
 
@@ -52,33 +55,38 @@ def create_key(
     allowed_models: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     created_by: Member | None = None,
+    actor: Actor = SERVER,
 ) -> tuple[Key, str]:
     """The key and its text, which is not kept anywhere."""
     key = Key(tenant=tenant, name=name, scopes=list(scopes), expires_at=expires_at, created_by=created_by)
     key.allowed_models = None if allowed_models is None else list(allowed_models)
-    return key, issue(key=key)
+    return key, issue(key=key, actor=actor)
 
 
-def issue(*, key: Key) -> str:
+def issue(*, key: Key, actor: Actor = SERVER) -> str:
     """Give a new key its secret and save it. Returns the key's text."""
     secret = keys.mint()
     key.public_id = secret.public_id
     key.last_four = secret.last_four
     key.pepper_version = keys.newest(settings.KEY_PEPPERS)
     key.digest = keys.digest(secret.value, settings.KEY_PEPPERS, key.pepper_version)
-    key.save()
+    with audited(key, actor=actor):
+        key.save()
     return secret.text
 
 
-def revoke_key(*, key: Key) -> None:
+def revoke_key(*, key: Key, actor: Actor = SERVER) -> None:
     """For good. A second revocation keeps the time of the first."""
     if key.revoked_at is None:
-        key.revoked_at = timezone.now()
-        key.save(update_fields=["revoked_at"])
+        with audited(key, actor=actor):
+            key.revoked_at = timezone.now()
+            key.save(update_fields=["revoked_at"])
 
 
 @atomic
-def set_defaults(*, tenant: Tenant, values: Mapping[str, Any], model: str = "", key: Key | None = None) -> Defaults:
+def set_defaults(
+    *, tenant: Tenant, values: Mapping[str, Any], model: str = "", key: Key | None = None, actor: Actor = SERVER
+) -> Defaults:
     """Set the named fields of one layer and leave the others. None inherits again; chat_template_kwargs are laid leaf on leaf.
 
     Raises:
@@ -91,7 +99,8 @@ def set_defaults(*, tenant: Tenant, values: Mapping[str, Any], model: str = "", 
         if name == TEMPLATE_KWARGS and value is not None:
             value = merged(row.chat_template_kwargs, value)
         setattr(row, COLUMNS[name], value)
-    row.save()
+    with audited(row, actor=actor):
+        row.save()
     return row
 
 
@@ -104,11 +113,13 @@ def merged(base: dict[str, Any] | None, over: Mapping[str, Any]) -> dict[str, An
 
 @atomic
 def set_policy(
-    *, defaults: Defaults, field: str, kind: str, reject: bool = False, low: int | None = None, high: int | None = None
+    *, defaults: Defaults, field: str, kind: str, reject: bool = False, low: int | None = None, high: int | None = None,
+    actor: Actor = SERVER,
 ) -> Policy:
     policy = Policy.objects.filter(defaults=defaults, field=field).first() or Policy(defaults=defaults, field=field)
     policy.kind, policy.reject, policy.low, policy.high = kind, reject, low, high
-    policy.save()
+    with audited(policy, actor=actor):
+        policy.save()
     return policy
 
 
@@ -124,18 +135,23 @@ def new_user(*, username: str, password: str, email: str = "") -> Any:
     return user
 
 
-def add_member(*, tenant: Tenant, username: str, password: str, role: str = Role.DEVELOPER, email: str = "") -> Member:
+def add_member(
+    *, tenant: Tenant, username: str, password: str, role: str = Role.DEVELOPER, email: str = "", actor: Actor = SERVER
+) -> Member:
     """A new user with a place in the tenant, whose role says what it may see and do in the admin."""
-    return place(member=Member(tenant=tenant, user=new_user(username=username, password=password, email=email), role=role))
+    user = new_user(username=username, password=password, email=email)
+    return place(member=Member(tenant=tenant, user=user, role=role), actor=actor)
 
 
 @atomic
-def place(*, member: Member) -> Member:
+def place(*, member: Member, actor: Actor = SERVER) -> Member:
     """Save a new member, its user with it: without `is_staff` it could not log in."""
-    member.user.is_staff = True
-    member.user.save()
+    with audited(member.user, actor=actor):
+        member.user.is_staff = True
+        member.user.save()
     member.user_id = member.user.pk
-    member.save()
+    with audited(member, actor=actor):
+        member.save()
     return member
 
 

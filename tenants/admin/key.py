@@ -15,6 +15,7 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from tenants import keys, selectors, services
+from tenants.admin.audited import actor_of
 from tenants.admin.fields import ModelListField
 from tenants.admin.scoped import MAKERS, TenantScopedAdmin
 from tenants.admin.site import site
@@ -113,7 +114,7 @@ class KeyAdmin(TenantScopedAdmin):
             super().save_model(request, obj, form, change)
             return
         obj.created_by = selectors.memberships(request.user).filter(tenant=obj.tenant).first()
-        obj.shown_once = services.issue(key=obj)
+        obj.shown_once = services.issue(key=obj, actor=actor_of(request))
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """The one page with the secret, whatever button was pressed; not a redirect, which would have to keep the secret somewhere."""
@@ -137,5 +138,5 @@ class KeyAdmin(TenantScopedAdmin):
         messages.success(request, f"{len(chosen)} keys revoked.")
 
     def revoke_one(self, request: HttpRequest, key: Key) -> None:
-        services.revoke_key(key=key)
+        services.revoke_key(key=key, actor=actor_of(request))
         self.log_change(request, key, "Revoked.")

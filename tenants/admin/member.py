@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
 from tenants import services
+from tenants.admin.audited import actor_of
 from tenants.admin.scoped import Roles, TenantScopedAdmin, held_roles
 from tenants.admin.site import site
 from tenants.models import Member, Role, Tenant
@@ -112,4 +113,4 @@ class MemberAdmin(TenantScopedAdmin):
             return
         if form.made is not None:
             obj.user = form.made
-        services.place(member=obj)
+        services.place(member=obj, actor=actor_of(request))

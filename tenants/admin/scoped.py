@@ -14,9 +14,9 @@ from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from unfold.admin import ModelAdmin
 
 from tenants import selectors
+from tenants.admin.audited import AuditedAdmin
 from tenants.models import Role, Tenant
 
 Roles = frozenset[str]
@@ -34,7 +34,7 @@ def held_roles(request: HttpRequest) -> Mapping[int, str]:
     return held
 
 
-class TenantScopedAdmin(ModelAdmin):
+class TenantScopedAdmin(AuditedAdmin):
     """A model whose rows belong to a tenant. Subclasses say which roles may do what."""
 
     tenant_path = "tenant_id"  # the lookup from a row to its tenant's id

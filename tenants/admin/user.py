@@ -10,15 +10,15 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import User
-from django.http import HttpRequest
-from unfold.admin import ModelAdmin
+from django.http import HttpRequest, HttpResponse
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from tenants.admin.audited import AuditedAdmin
 from tenants.admin.site import site
 
 
 @admin.register(User, site=site)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):
+class UserAdmin(DjangoUserAdmin, AuditedAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -31,6 +31,11 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     )
     readonly_fields = ("last_login", "date_joined")
     filter_horizontal = ()
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Django saves here by itself."""
+        with self.recorded(request, filter(None, [self.get_object(request, id)])):
+            return super().user_change_password(request, id, form_url)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_superuser)

@@ -19,7 +19,7 @@ ACTOR = system_actor("a test")
 
 @pytest.fixture
 def tenant(db: None) -> Tenant:
-    return services.create_tenant(name="Acme")
+    return Tenant.objects.create(name="Acme", slug="acme")
 
 
 def test_only_what_differs_is_kept(tenant: Tenant) -> None:

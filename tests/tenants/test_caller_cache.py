@@ -150,3 +150,17 @@ def test_a_hit_asks_nobody_on_either_road(name: str) -> None:
     first = cache.find(name)
     assert asyncio.run(cache.afind(name)) is first
     assert source.asked == [name]
+
+
+def test_what_may_not_be_old_is_asked_again() -> None:
+    source, clock = Source(), Clock()
+    cache = CallerCache(source.load, seconds=0.5, clock=clock)
+    cache.find("k1")
+    clock.now += 0.04
+    cache.find("k1", 0.05)
+    assert source.asked == ["k1"]
+    clock.now += 0.02
+    cache.find("k1")
+    assert source.asked == ["k1"]
+    cache.find("k1", 0.05)
+    assert source.asked == ["k1", "k1"]

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from inference.errors import ScopeMissing, Unauthorized
 from inference.resolve import resolve
-from tenants import callers, keys, services
+from tenants import callers, key_service, keys, services
 from tenants.callers import acaller, authenticate, caller
 from tenants.models import Role
 from tests.tenants.conftest import Side
@@ -167,14 +167,31 @@ def test_a_known_key_asks_the_database_once(acme: Side) -> None:
     assert (len(first) <= 4, len(later)) == (True, 0)
 
 
-def test_the_secret_is_compared_on_a_cached_key_too(acme: Side, hmacs: list[bytes]) -> None:
+@pytest.fixture
+def at_once() -> None:
+    """No time passes for the cache."""
+    callers.shared().clock = lambda: 0.0
+
+
+def test_the_secret_is_compared_on_a_cached_key_too(acme: Side, at_once: None, hmacs: list[bytes]) -> None:
     caller(acme.key_text)
     with pytest.raises(Unauthorized):
         caller(f"tk_{acme.key.public_id}_{'0' * 64}")
-    assert len(hmacs) == 2
+    assert len(hmacs) == 3, "once for the first call, and twice for the one that is refused"
 
 
-def test_the_expiry_is_looked_at_on_a_cached_key_too(acme: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_secret_works_at_once_though_the_old_one_is_cached(acme: Side) -> None:
+    now = 0.0
+    callers.shared().clock = lambda: now
+    own = caller(acme.key_text)
+    rotated = key_service.rotate_key(caller=own, public_id=own.key_id).text
+    now = callers.DOUBT_SECONDS
+    assert caller(rotated) == own
+    with pytest.raises(Unauthorized):
+        caller(acme.key_text)
+
+
+def test_the_expiry_is_looked_at_on_a_cached_key_too(acme: Side, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     acme.key.expires_at = timezone.now() + timedelta(hours=1)
     acme.key.save()
     caller(acme.key_text)

@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from inference.errors import BadRequest, Conflict, NotFound, Unauthorized
+from inference.errors import BadRequest, Conflict, NotFound, PermissionDenied, Unauthorized
 from tenants import key_service, services
 from tenants.caller import Caller
 from tenants.callers import authenticate
@@ -182,7 +182,7 @@ def test_all_of_it_is_in_the_audit_log_and_no_secret_is(caller: Caller) -> None:
     old = key_service.create_key(caller=caller, name="k", limits={"concurrency": 2}, source="api 10.0.0.1")
     new = key_service.rotate_key(caller=caller, public_id=old.key.public_id, grace=timedelta(hours=1))
     key_service.revoke_key(caller=caller, public_id=old.key.public_id)
-    log = list(AuditEntry.objects.order_by("id"))
+    log = list(AuditEntry.objects.exclude(actor="system").order_by("id"))
     assert [(entry.object_type, entry.action) for entry in log] == [
         ("key", "created"), ("limit", "created"), ("key", "changed"), ("key", "changed")]
     assert {(entry.actor, entry.tenant_id) for entry in log} == {(f"key:{caller.key_id}", int(caller.tenant_id))}
@@ -195,3 +195,44 @@ def test_all_of_it_is_in_the_audit_log_and_no_secret_is(caller: Caller) -> None:
         assert issued.text not in kept
         assert issued.text.rsplit("_", 1)[1] not in kept
         assert bytes(issued.key.digest).hex() not in kept
+
+
+SOON = timezone.now() + timedelta(hours=1)
+NARROW: dict[str, Any] = {"scopes": ["inference", "keys:manage"], "allowed_models": ["m", "n"], "expires_at": SOON}
+WITHIN = {"scopes": ["inference"], "allowed_models": ["m"], "expires_at": SOON}
+BEYOND = [
+    ("scopes", {"scopes": ["inference", "usage:read"]}), ("allowed_models", {"allowed_models": ["m", "other"]}),
+    ("allowed_models", {"allowed_models": None}), ("expires_at", {"expires_at": None}),
+    ("expires_at", {"expires_at": SOON + timedelta(seconds=1)}),
+]
+
+
+@pytest.fixture
+def narrow(caller: Caller) -> Caller:
+    """A key of the caller's tenant that may manage keys, and otherwise little."""
+    _, text = services.create_key(tenant=Key.objects.get(public_id=caller.key_id).tenant, name="narrow", **NARROW)
+    return authenticate(text)
+
+
+@pytest.mark.parametrize(("field", "given"), BEYOND)
+def test_no_key_makes_one_that_may_do_more(caller: Caller, narrow: Caller, field: str, given: dict[str, Any]) -> None:
+    with pytest.raises(PermissionDenied) as caught:
+        key_service.create_key(caller=narrow, name="k", **(WITHIN | given))
+    assert caught.value.param == field
+    assert Key.objects.count() == 2
+
+
+@pytest.mark.parametrize(("field", "given"), BEYOND)
+def test_no_key_gets_the_text_of_one_that_may_do_more(caller: Caller, narrow: Caller, field: str, given: dict[str, Any]) -> None:
+    _, wider = services.create_key(tenant=Key.objects.get(public_id=caller.key_id).tenant, name="wider", **(WITHIN | given))
+    with pytest.raises(PermissionDenied) as caught:
+        key_service.rotate_key(caller=narrow, public_id=wider.split("_")[1])
+    assert caught.value.param == field
+    assert works(wider)
+
+
+def test_a_key_makes_others_like_itself(narrow: Caller) -> None:
+    for given in (NARROW, WITHIN, WITHIN | {"allowed_models": []}):
+        made = key_service.create_key(caller=narrow, name="k", **given)
+        assert works(key_service.rotate_key(caller=narrow, public_id=made.key.public_id).text)
+    assert works(key_service.rotate_key(caller=narrow, public_id=narrow.key_id).text)

@@ -49,6 +49,11 @@ class TenantView(APIView):
         return response
 
     @property
+    def source(self) -> str:
+        """Where the call comes from, for the audit log."""
+        return f"api {self.request.META.get('REMOTE_ADDR', '')}".strip()
+
+    @property
     def given_id(self) -> str | None:
         """The caller's own request id, where a header gave one."""
         return self.request_id if "X-Request-Id" in self.request.headers else None
@@ -57,7 +62,6 @@ class TenantView(APIView):
         """Where the request asks for it, say in a header what applied and why."""
         if self.request.headers.get("X-Tokenry-Explain") == "1":
             self.explained = explained(effective)
-
 
     def warn(self, warning: str | None) -> None:
         self.warning = warning

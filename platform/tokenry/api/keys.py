@@ -44,7 +44,7 @@ class KeysView(TenantView):
         issued = key_service.create_key(
             caller=self.caller, name=wanted.name, scopes=DEFAULT_SCOPES if wanted.scopes is None else wanted.scopes,
             allowed_models=wanted.allowed_models, expires_at=wanted.expires_at, limits=wanted.limits,
-            idempotency_key=request.headers.get("Idempotency-Key"))
+            idempotency_key=request.headers.get("Idempotency-Key"), source=self.source)
         return answer(shown_once(issued), status=201)
 
 
@@ -56,7 +56,7 @@ class KeyView(TenantView):
 
     def delete(self, request: Request, public_id: str) -> Response:
         """Revoke, for good."""
-        return answer(shown(key_service.revoke_key(caller=self.caller, public_id=public_id)))
+        return answer(shown(key_service.revoke_key(caller=self.caller, public_id=public_id, source=self.source)))
 
 
 class KeyRotateView(TenantView):
@@ -66,7 +66,8 @@ class KeyRotateView(TenantView):
         wanted = decode(RotateKeyRequest, request.data)
         grace = timedelta(seconds=0 if wanted.grace_seconds is None else wanted.grace_seconds)
         issued = key_service.rotate_key(
-            caller=self.caller, public_id=public_id, grace=grace, idempotency_key=request.headers.get("Idempotency-Key"))
+            caller=self.caller, public_id=public_id, grace=grace, idempotency_key=request.headers.get("Idempotency-Key"),
+            source=self.source)
         return answer(shown_once(issued))
 
 

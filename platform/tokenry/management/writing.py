@@ -11,7 +11,10 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from inference.errors import ApiError
+from tenants.audit import system_actor
 from tenants.models import Tenant
+
+OPERATOR = system_actor("command line")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from tenants import keys, selectors, services
-from tokenry.management.writing import print_key, refusals_in_words
+from tokenry.management.writing import OPERATOR, print_key, refusals_in_words
 
 
 class Command(BaseCommand):
@@ -30,5 +30,5 @@ class Command(BaseCommand):
         scopes = keys.DEFAULT_SCOPES if options["scope"] is None else list(dict.fromkeys(options["scope"]))
         with refusals_in_words():
             tenant = selectors.tenant_named(options["tenant"])
-            _, key = services.create_key(tenant=tenant, name=options["name"], scopes=scopes)
+            _, key = services.create_key(tenant=tenant, name=options["name"], scopes=scopes, actor=OPERATOR)
         print_key(self.stdout, tenant, key, as_json=options["json"])

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 from tenants import services
 from tenants.defaults import parse
 from tenants.models import Tenant
-from tokenry.management.writing import print_key, refusals_in_words
+from tokenry.management.writing import OPERATOR, print_key, refusals_in_words
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
 @services.atomic
 def make(name: str, assignments: list[str]) -> tuple[Tenant, str]:
     """Nothing is made where anything is wrong."""
-    tenant = services.create_tenant(name=name)
+    tenant = services.create_tenant(name=name, actor=OPERATOR)
     for assignment in assignments:
-        services.set_defaults(tenant=tenant, values=parse(assignment))
-    return tenant, services.create_key(tenant=tenant, name="first key")[1]
+        services.set_defaults(tenant=tenant, values=parse(assignment), actor=OPERATOR)
+    return tenant, services.create_key(tenant=tenant, name="first key", actor=OPERATOR)[1]
