@@ -35,7 +35,7 @@ class GraphRunner:
     def logits(self, batch: Batch) -> Tensor:
         if not isinstance(batch, PagedBatch) or not batch.flash or batch.longest_query > 1:
             return self.runner.logits(batch)
-        rows = len(batch.works)
+        rows = len(batch.pieces)
         size = next(size for size in self.sizes if size >= rows)
         if size not in self.captured:
             self.captured[size] = Captured(self.runner, self.store, size, self.pool)

@@ -6,7 +6,9 @@ begin, how many keys it has, and which pages they are in.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 import torch
@@ -17,6 +19,8 @@ from torch.nn.attention.varlen import varlen_attn
 from inference.engine.batch import Batch, Packed
 from inference.engine.pages import PAGE, PagedStore
 from inference.engine.scheduler import Plan, Work
+
+log = logging.getLogger(__name__)
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -48,19 +52,19 @@ class PagedBatch(Batch):
 
     def __init__(self, packed: Packed, works: list[Work], layout: Layout, pool: Tensor) -> None:
         super().__init__(packed)
-        self.works = works
+        self.pieces = [(work.count, work.positions.stop) for work in works]
         self.layout = layout
         self.pool = pool
-        self.longest_query = max(work.count for work in works)
-        self.longest = max(work.positions.stop for work in works)
-        self.flash = pool.is_cuda and pool.dtype in HALVES
+        self.longest_query = max(count for count, _ in self.pieces)
+        self.longest = max(end for _, end in self.pieces)
+        self.flash = pool.dtype in HALVES and flash_works(pool.device, pool.dtype, pool.shape[-1])
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         storage = self.pool[layer]
         write(storage, kv, self.layout)
         if self.flash:
             return flash(query, storage, self.layout, self.longest_query, self.longest, scale)
-        return gathered(query, storage, self.works, self.layout, scale)
+        return gathered(query, storage, self.pieces, self.layout, scale)
 
 
 def write(storage: Tensor, kv: Tensor, layout: Layout) -> None:
@@ -77,18 +81,37 @@ def flash(query: Tensor, storage: Tensor, layout: Layout, longest_query: int, lo
     return cast(Tensor, result)
 
 
-def gathered(query: Tensor, storage: Tensor, works: list[Work], layout: Layout, scale: float) -> Tensor:
-    """Sequence by sequence with a copy of its keys and values: right everywhere, fast nowhere."""
+@cache
+def flash_works(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether torch's kernel is there for this device and right, tried on a decoding row and a piece of a prompt that share a page."""
+    if device.type != "cuda":
+        return False
+    query = torch.randn(4, 2, head_dim, dtype=dtype, device=device)
+    storage = torch.randn(2, 3, PAGE, 1, head_dim, dtype=dtype, device=device)
+    starts, lengths = (torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in ([0, 1, 4], [PAGE + 5, PAGE + 9]))
+    table = torch.tensor([[1, 2], [1, 0]], dtype=torch.int32, device=device)
+    layout = Layout(slots=torch.empty(0), starts=starts, lengths=lengths, table=table)
+    scale = head_dim**-0.5
+    try:
+        result = flash(query, storage, layout, 3, PAGE + 9, scale)
+    except (RuntimeError, TypeError, ValueError) as exc:
+        log.warning("Attention runs without torch's paged kernel, which raised: %s", exc)
+        return False
+    expected = gathered(query, storage, [(1, PAGE + 5), (3, PAGE + 9)], layout, scale)
+    return torch.allclose(result, expected, atol=2e-2, rtol=2e-2)
+
+
+def gathered(query: Tensor, storage: Tensor, pieces: list[tuple[int, int]], layout: Layout, scale: float) -> Tensor:
+    """Sequence by sequence with a copy of its keys and values: right everywhere, fast nowhere. A piece is (queries, keys)."""
     results: list[Tensor] = []
     start = 0
-    for row, work in enumerate(works):
-        end = work.positions.stop
+    for row, (count, end) in enumerate(pieces):
         keys, values = storage[:, layout.table[row].long()].flatten(1, 2)[:, :end].transpose(1, 2)[:, None]
-        mask = torch.ones(work.count, end, dtype=torch.bool, device=query.device).tril_(end - work.count)
-        piece = query[start : start + work.count].transpose(0, 1)[None]
+        mask = torch.ones(count, end, dtype=torch.bool, device=query.device).tril_(end - count)
+        piece = query[start : start + count].transpose(0, 1)[None]
         attended = functional.scaled_dot_product_attention(piece, keys, values, attn_mask=mask, scale=scale, enable_gqa=True)
         results.append(attended[0].transpose(0, 1))
-        start += work.count
+        start += count
     return torch.cat(results)
 
 
