@@ -7,6 +7,7 @@ U+FFFD may still become a character, so it waits. The window stays a handful of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from inference.protocol.derender import StreamState
 from inference.tokenizer import REPLACEMENT, Tokenizer
@@ -59,8 +60,11 @@ class Detokenizer:
         return new[len(old) :]
 
     def _waits_in_vain(self) -> bool:
-        waiting = len(self.pieces) - self.read > LONG_WAIT
-        return waiting and self._tokenizer.decode_pieces(self.pieces[-LONGEST_CHARACTER:]).endswith(REPLACEMENT)
+        """Empty pieces, of ids outside the vocabulary, do not part the bytes of a character."""
+        if len(self.pieces) - self.read <= LONG_WAIT:
+            return False
+        last = list(islice(filter(None, reversed(self.pieces)), LONGEST_CHARACTER))
+        return self._tokenizer.decode_pieces(last[::-1]).endswith(REPLACEMENT)
 
     def restore(self, state: StreamState) -> None:
         """Go on from where another call stopped. Offsets past the window are the client's business: they only hide its own text."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from inference.derender import TextWriter
+from inference.derender import TextWriter, cached_tokens
 from inference.errors import InternalError
 from inference.logprobs import PromptLogprobs, generate_logprobs, prompt_logprobs
 from inference.model import ServedModel
@@ -83,6 +83,7 @@ class GenerateAnswer:
         Raises:
             InternalError: the engine behind the node failed this request.
         """
+        self.cached_tokens = max(self.cached_tokens, cached_tokens(chunk.usage))
         if chunk.prompt_logprobs is not UNSET:
             self.prompt_logprobs = chunk.prompt_logprobs
         return self.chunks(chunk.choices)

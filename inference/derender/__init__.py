@@ -3,7 +3,7 @@
 All three are built on `choice.Choice` (ids to text, stop strings, endings) and, for chats, `chat_choice.ChatChoice` (parsers, logprobs).
 """
 
-from inference.derender.answers import Answer, as_chunks
+from inference.derender.answers import Answer, as_chunks, cached_tokens
 from inference.derender.chat_answer import ChatAnswer
 from inference.derender.chunk import derender_chat_chunk, derender_completion_chunk
 from inference.derender.completion_answer import CompletionAnswer
@@ -16,6 +16,7 @@ __all__ = [
     "CompletionAnswer",
     "TextWriter",
     "as_chunks",
+    "cached_tokens",
     "derender_chat",
     "derender_chat_chunk",
     "derender_completion",

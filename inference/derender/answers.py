@@ -18,7 +18,14 @@ from inference.derender.choice import Choice, Ending
 from inference.errors import InternalError, SchemaError
 from inference.logprobs import PromptLogprobs, entries_of, named_prompt_logprobs
 from inference.model import ServedModel
-from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, GenerateResponse, TokenLogprobs, Usage
+from inference.protocol.generate import (
+    GenerateChunk,
+    GenerateChunkChoice,
+    GenerateResponse,
+    PromptTokensDetails,
+    TokenLogprobs,
+    Usage,
+)
 from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered
 from inference.resolve import Effective
@@ -34,6 +41,7 @@ class Prompt:
     rendered: Rendered
     counters: list[Choice]
     logprobs: PromptLogprobs | None = None
+    cached_tokens: int = 0  # of the prompt's, those that the node found in its prefix cache
 
     @property
     def finished(self) -> bool:
@@ -76,6 +84,7 @@ class Answer(ABC):
         Raises:
             InternalError: the engine failed the request.
         """
+        self.prompts[prompt].cached_tokens = max(self.prompts[prompt].cached_tokens, cached_tokens(chunk.usage))
         logprobs = chunk.prompt_logprobs
         if logprobs is not UNSET and logprobs is not None:
             self._take_prompt_logprobs(self.prompts[prompt], logprobs)
@@ -98,7 +107,15 @@ class Answer(ABC):
     def usage(self) -> Usage:
         """Tokens delivered so far, over all prompts and choices."""
         completion = sum(choice.count for prompt in self.prompts for choice in prompt.counters)
-        return self._usage(sum(len(prompt.rendered.token_ids) for prompt in self.prompts), completion)
+        usage = self._usage(sum(len(prompt.rendered.token_ids) for prompt in self.prompts), completion)
+        if self.cached_tokens:
+            usage.prompt_tokens_details = PromptTokensDetails(cached_tokens=self.cached_tokens)
+        return usage
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of all prompts' tokens, those found in a prefix cache; known when a node has ended."""
+        return sum(prompt.cached_tokens for prompt in self.prompts)
 
     def _take(self, prompt: int, part: GenerateChunkChoice) -> Any:
         """One choice's news. What still comes after a choice has ended is neither shown nor counted."""
@@ -134,7 +151,8 @@ class Answer(ABC):
     def _stream_usage(self) -> Usage:
         """In a stream, details are left out where a whole answer has null."""
         usage = self.usage
-        usage.prompt_tokens_details = UNSET
+        if usage.prompt_tokens_details is None:
+            usage.prompt_tokens_details = UNSET
         if usage.completion_tokens_details is None:
             usage.completion_tokens_details = UNSET
         return usage
@@ -154,6 +172,12 @@ def ending(request: OpenAIRequest, effective: Effective, model: ServedModel) -> 
     )
 
 
+def cached_tokens(usage: Usage | None) -> int:
+    """What a node says of its prefix cache; not every node says it."""
+    details = None if usage is None else usage.prompt_tokens_details
+    return 0 if details is None or details is UNSET or details.cached_tokens is None else details.cached_tokens
+
+
 def as_chunks(response: GenerateResponse) -> list[GenerateChunk]:
     """A whole generate answer as the chunks that it might have come in; some nodes give prompt_logprobs only in a whole one."""
     shared = UNSET if response.prompt_logprobs is None else response.prompt_logprobs
@@ -167,4 +191,4 @@ def as_chunks(response: GenerateResponse) -> list[GenerateChunk]:
         )
         for choice in response.choices
     ]
-    return [GenerateChunk(request_id=response.request_id, choices=parts, prompt_logprobs=shared)]
+    return [GenerateChunk(request_id=response.request_id, choices=parts, prompt_logprobs=shared, usage=response.usage)]

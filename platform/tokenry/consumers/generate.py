@@ -114,7 +114,7 @@ async def chunks(answer: GenerateAnswer, stream: NodeStream, admitted: Admitted)
             made = answer.relay(chunk)
             admitted.progress(answer.completion_tokens)
             yield made
-    await admitted.settle(Status.COMPLETED, completion_tokens=answer.completion_tokens)
+    await admitted.settle(Status.COMPLETED, completion_tokens=answer.completion_tokens, cached_tokens=answer.cached_tokens)
 
 
 async def events(answer: GenerateAnswer, stream: NodeStream, admitted: Admitted) -> AsyncIterator[bytes]:
