@@ -171,11 +171,31 @@ UNFOLD = {
                     {"title": "Members", "icon": "group", "link": reverse_lazy("admin:tenants_member_changelist")},
                     {"title": "Keys", "icon": "key", "link": reverse_lazy("admin:tenants_key_changelist")},
                     {"title": "Defaults", "icon": "tune", "link": reverse_lazy("admin:tenants_defaults_changelist")},
+                    {"title": "Limits", "icon": "speed", "link": reverse_lazy("admin:tenants_limit_changelist")},
                     {
                         "title": "Users",
                         "icon": "person",
                         "link": reverse_lazy("admin:auth_user_changelist"),
                         "permission": lambda request: request.user.is_superuser,
+                    },
+                ],
+            },
+            {
+                "title": "Accounts",
+                "items": [
+                    {"title": "Requests", "icon": "receipt_long", "link": reverse_lazy("admin:tenants_entry_changelist")},
+                    {"title": "Sums by day", "icon": "calendar_month", "link": reverse_lazy("admin:tenants_rollup_changelist")},
+                    {
+                        "title": "Prices",
+                        "icon": "sell",
+                        "link": reverse_lazy("admin:tenants_price_changelist"),
+                        "permission": lambda request: request.user.is_superuser,
+                    },
+                    {
+                        "title": "Audit log",
+                        "icon": "history",
+                        "link": reverse_lazy("admin:tenants_auditentry_changelist"),
+                        "permission": "tenants.admin.reading.sees_audit",
                     },
                 ],
             },

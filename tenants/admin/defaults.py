@@ -14,7 +14,7 @@ from unfold.forms import PaginationInlineFormSet
 from inference.leaves import flatten
 from inference.resolve import BUILT_IN, RANGED, TEMPLATE_KWARGS
 from tenants.admin.fields import InheritableJSONField, SuggestingInput, TriStateField
-from tenants.admin.scoped import TenantScopedAdmin
+from tenants.admin.preview import PreviewedAdmin
 from tenants.admin.site import site
 from tenants.defaults import COLUMNS, FLAG_COLUMNS, LEAF_PREFIX, NAMES, VALUE_COLUMNS
 from tenants.inheritance import inherited, words
@@ -75,7 +75,7 @@ def policy_fields(row: Defaults | None) -> list[str]:
 
 
 @admin.register(Defaults, site=site)
-class DefaultsAdmin(TenantScopedAdmin):
+class DefaultsAdmin(PreviewedAdmin):
     """In two steps, as what a field inherits depends on whose defaults they are: first for whom, then the values."""
 
     list_display = ("shown_scope", "tenant", "shown_values")
