@@ -40,20 +40,25 @@ class Channel:
         sock.setblocking(False)
         self.sock = sock
         self.sent_at = time.monotonic()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._unframer = wire.Unframer()
         self._unsent = bytearray()
 
     def receive(self, timeout: float) -> list[wire.ToEngine | wire.Unreadable]:
         """Messages that are there, waiting up to `timeout` seconds for the first."""
-        writers = [self.sock] if self._unsent else []
-        readable, _, _ = select.select([self.sock], writers, [], timeout)
+        events = select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN
+        self._poll.modify(self.sock, events)
+        ready = self._poll.poll(timeout * 1000)
         self._flush()
         messages: list[wire.ToEngine | wire.Unreadable] = []
-        while readable:
+        while ready:
             try:
                 data = self.sock.recv(READ)
             except BlockingIOError:
                 break
+            except ConnectionResetError:
+                raise ParentGone from None
             if not data:
                 raise ParentGone
             messages += [wire.read_by_engine(payload) for payload in self._unframer.feed(data)]
