@@ -14,6 +14,7 @@ MAX_SALT = 128
 MAX_STOPS = 256  # each is looked for at every token
 SALT_FORBIDDEN = "@/\\\0"
 BAD_WORDS_IDS = "bad_words_token_ids"  # in extra_args, for nodes without a tokenizer
+REASONING_END_IDS = "reasoning_end_token_ids"  # the same
 RANGES = {
     "presence_penalty": (-2, 2, "in [-2, 2]"),
     "frequency_penalty": (-2, 2, "in [-2, 2]"),
@@ -101,14 +102,14 @@ def refuse_outside_vocabulary(ids: Iterable[int], model: ServedModel, param: str
 
 
 def refuse_unsupported(params: SamplingParams, scripted: bool) -> None:
-    """By name, never silently. Transfers of keys and values between servers come as extra_args; there are none here.
-
-    A script is what it is whatever structure is asked for, so the scripted engine takes that.
-    """
-    for name in ("prompt_logprob_token_ids",) if scripted else ("structured_outputs", "prompt_logprob_token_ids"):
-        if getattr(params, name) is not None:
-            raise BadRequest(f"{name} is not supported by this server.", name)
-    known = {BAD_WORDS_IDS, "script"} if scripted else {BAD_WORDS_IDS}
+    """By name, never silently. Transfers of keys and values between servers come as extra_args; there are none here."""
+    if params.prompt_logprob_token_ids is not None:
+        raise BadRequest("prompt_logprob_token_ids is not supported by this server.", "prompt_logprob_token_ids")
+    if params.structured_outputs is not None:
+        for name in ("ignore_eos", "min_tokens"):
+            if getattr(params, name):
+                raise BadRequest(f"{name} cannot be combined with structured outputs: they end where they are complete.", name)
+    known = {BAD_WORDS_IDS, REASONING_END_IDS, "script"} if scripted else {BAD_WORDS_IDS, REASONING_END_IDS}
     for name, value in given(params.extra_args, {}).items():
         if name not in known and value is not None:
             raise BadRequest(f"extra_args.{name} is not supported by this server.", f"extra_args.{name}")

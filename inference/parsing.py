@@ -9,11 +9,13 @@ from typing import Any
 from msgspec import UNSET
 
 from inference.errors import BadRequest
+from inference.limits import REASONING_END_IDS
 from inference.model import ServedModel
-from inference.parsers import Parser, make_parser
+from inference.parsers import Parser, end_ids, make_parser
 from inference.protocol.chat import ChatCompletionRequest
-from inference.protocol.generate import ParseContext
+from inference.protocol.generate import GenerateRequest, ParseContext
 from inference.resolve import TEMPLATE_KWARGS, Effective
+from inference.values import given
 
 TEMPLATE_FIELDS = ("documents", "reasoning_effort")
 
@@ -56,6 +58,26 @@ def choice_parser(
         enable_auto_tool_choice=model.enable_auto_tool_choice,
         tool_call_ids=tool_call_ids,
     )
+
+
+def reasoning_end_ids(request: GenerateRequest, model: ServedModel) -> Sequence[int]:
+    """The ids after which a structure applies: the caller's, else those of this server's own parser; none where the output begins without
+    reasoning, or is held to no structure.
+
+    Raises:
+        BadRequest: the output begins with reasoning, and nothing says how that ends.
+    """
+    params = request.sampling_params
+    if request.reasoning_ended is not False or params.structured_outputs is None:
+        return ()
+    ids = given(params.extra_args, {}).get(REASONING_END_IDS)
+    if ids is not None:
+        if not isinstance(ids, list) or not ids or any(type(i) is not int for i in ids):
+            raise BadRequest(f"extra_args.{REASONING_END_IDS} must be a list of token ids.", f"extra_args.{REASONING_END_IDS}")
+        return ids
+    if model.loaded_tokenizer is None or model.reasoning_parser is None:
+        raise BadRequest("reasoning_ended false with structured_outputs needs a server with a reasoning parser.", "reasoning_ended")
+    return end_ids(model.reasoning_parser, model.tokenizer)
 
 
 def check_parsers(model: ServedModel) -> None:

@@ -25,15 +25,11 @@ from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered as Rendered
 from inference.resolve import BUILT_IN, TEMPLATE_KWARGS, Effective
 from inference.sampling import wire_params
+from inference.structure import NO_STRUCTURE, check_structure
 from inference.validate import check_chat, check_completion, check_template
 from inference.values import given, stop_list
 
 COMPLETION_BUILT_IN: Mapping[str, Any] = MappingProxyType({**BUILT_IN, "max_tokens": 16})
-NO_STRUCTURE: Mapping[str, Any] = MappingProxyType({
-    **dict.fromkeys(("json", "regex", "choice", "grammar", "json_object", "whitespace_pattern")),
-    "disable_any_whitespace": False,
-    "disable_additional_properties": False,
-})
 
 
 def chat_settings(request: ChatCompletionRequest) -> dict[str, Any]:
@@ -85,7 +81,7 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
         logprobs=chat_logprobs(request, effective),
         prompt_logprobs=chat_prompt_logprobs(request, effective),
     )
-    adjust_for_tools(params, context, model)
+    adjust_for_tools(params, request, context, model)
     generate = GenerateRequest(
         request_id=request_id,
         token_ids=ids,
@@ -107,8 +103,8 @@ def chat_tokens(request: ChatCompletionRequest, effective: Effective, model: Ser
     return model.tokenizer.encode(text, add_special_tokens=given(request.add_special_tokens, False))
 
 
-def adjust_for_tools(params: SamplingParams, context: ParseContext, model: ServedModel) -> None:
-    """The model's markers must reach the parser, and a forced call is held to the model's own markup."""
+def adjust_for_tools(params: SamplingParams, request: ChatCompletionRequest, context: ParseContext, model: ServedModel) -> None:
+    """The model's markers must reach the parser, and a forced call is held to the model's own markup: response_format is of answers."""
     tools, choice, family = context.tools, context.tool_choice, model.tool_call_parser
     if family is None or tools is None:
         return
@@ -117,7 +113,10 @@ def adjust_for_tools(params: SamplingParams, context: ParseContext, model: Serve
     parallel = context.parallel_tool_calls
     tag = structural_tag(family, tools, choice, vocabulary=model.tokenizer, parallel_tool_calls=parallel)
     if tag is not None:
+        if request.structured_outputs is not None:
+            raise BadRequest("structured_outputs cannot be combined with a forced tool call.", "structured_outputs")
         params.structured_outputs = {**NO_STRUCTURE, "structural_tag": tag}
+        check_structure(params.structured_outputs, "tools")
 
 
 def reasoning_verdict(context: ParseContext, ids: list[int], model: ServedModel) -> bool | None:

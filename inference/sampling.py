@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from inference.errors import BadRequest, SchemaError
 from inference.limits import (
     BAD_WORDS_IDS,
+    REASONING_END_IDS,
     as_count,
     bias_by_id,
     check_limits,
@@ -30,6 +31,7 @@ from inference.protocol.engine import Sampling
 from inference.protocol.generate import GenerateRequest, SamplingParams
 from inference.protocol.openai import OpenAIRequest
 from inference.resolve import TEMPLATE_KWARGS, Effective
+from inference.structure import constraint_of, structure_of
 from inference.tokenizer import Tokenizer
 from inference.values import given, stop_list
 
@@ -61,6 +63,7 @@ def wire_params(
         skip_special_tokens=unless(effective["skip_special_tokens"], True),
         spaces_between_special_tokens=unless(effective["spaces_between_special_tokens"], True),
         include_stop_str_in_output=unless(effective["include_stop_str_in_output"], False),
+        structured_outputs=structure_of(request),
         extra_args=extra_args(request),
         output_kind=DELTAS if request.stream else FINAL_ONLY,
     )
@@ -68,19 +71,24 @@ def wire_params(
     return params
 
 
-def for_node(generate: GenerateRequest, tokenizer: Tokenizer) -> GenerateRequest:
-    """What the platform posts to a node: ids in, ids out, as a stream. All text work is the platform's, so stop strings stay here."""
+def for_node(generate: GenerateRequest, tokenizer: Tokenizer, *, reasoning_end_ids: Sequence[int] = ()) -> GenerateRequest:
+    """What the platform posts to a node: ids in, ids out, as a stream. All text work is the platform's, so stop strings stay here.
+
+    A node without a tokenizer is told in ids what it would have to look up.
+    """
     params = generate.sampling_params
-    extra = params.extra_args
+    extra = {**given(params.extra_args, {})}
     if params.bad_words:
-        extra = {**(extra if extra is not None else {}), BAD_WORDS_IDS: bad_word_ids(params.bad_words, tokenizer)}
+        extra[BAD_WORDS_IDS] = bad_word_ids(params.bad_words, tokenizer)
+    if reasoning_end_ids:
+        extra[REASONING_END_IDS] = list(reasoning_end_ids)
     bare = replace(
         params,
         stop=None,
         include_stop_str_in_output=None,
         skip_special_tokens=None,
         spaces_between_special_tokens=None,
-        extra_args=extra,
+        extra_args=extra if extra else None,
         output_kind=DELTAS,
     )
     return replace(
@@ -89,9 +97,18 @@ def for_node(generate: GenerateRequest, tokenizer: Tokenizer) -> GenerateRequest
 
 
 def engine_sampling(
-    params: SamplingParams, *, prompt_token_ids: Sequence[int], model: ServedModel, scripted: bool = False
+    params: SamplingParams,
+    *,
+    prompt_token_ids: Sequence[int],
+    model: ServedModel,
+    reasoning_end_ids: Sequence[int] = (),
+    scripted: bool = False,
 ) -> Sampling:
     """The node's side: every default filled, every limit of this server applied.
+
+    Args:
+        reasoning_end_ids: where the output begins with reasoning: what ends it. No structure applies before.
+        scripted: a script is what it is, whatever structure is asked for; the structure must be one all the same.
 
     Raises:
         BadRequest: a value cannot be honoured; `param` names the field.
@@ -103,6 +120,7 @@ def engine_sampling(
     left = model.max_model_len - len(prompt_token_ids)
     max_tokens = left if params.max_tokens is None else min(params.max_tokens, left)
     eos, stops = ending_ids(params, model)
+    constraint = constraint_of(params.structured_outputs, after=reasoning_end_ids)
     return Sampling(
         n=given(params.n, 1),
         temperature=raised(given(params.temperature, 1.0)),
@@ -124,6 +142,7 @@ def engine_sampling(
         logit_bias=bias_by_id(params.logit_bias),
         allowed_token_ids=optional_tuple(params.allowed_token_ids),
         bad_words_token_ids=forbidden_sequences(params, model),
+        constraint=None if scripted else constraint,
         script=script_of(params),
     )
 

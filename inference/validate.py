@@ -13,7 +13,7 @@ from inference.protocol.completions import CompletionRequest
 from inference.protocol.openai import OpenAIRequest
 from inference.resolve import Effective
 
-UNSUPPORTED = ("structured_outputs", "logits_processors")
+UNSUPPORTED = ("logits_processors",)
 UNSUPPORTED_IN_CHAT = (*UNSUPPORTED, "functions", "function_call", "audio", "mm_processor_kwargs")
 
 
@@ -55,7 +55,6 @@ def check_common(request: OpenAIRequest, unsupported: tuple[str, ...]) -> None:
         raise BadRequest("length_penalty is not supported: it needs beam search.", "length_penalty")
     if request.best_of is not None and request.best_of != (1 if request.n is None else request.n):
         raise BadRequest("best_of is not supported unless it equals n.", "best_of")
-    check_response_format(request.response_format)
     check_stream_fields(request)
     check_salt(request.cache_salt)
     check_truncation(request.truncate_prompt_tokens)
@@ -71,11 +70,6 @@ def check_stream_fields(request: OpenAIRequest) -> None:
             raise BadRequest("prompt_logprobs is not available with stream.", "prompt_logprobs")
         if request.prompt_logprobs < -1:
             raise BadRequest("prompt_logprobs must be at least 0, or -1 for all.", "prompt_logprobs")
-
-
-def check_response_format(response_format: dict[str, Any] | None) -> None:
-    if response_format is not None and response_format.get("type") != "text":
-        raise BadRequest('response_format other than {"type": "text"} is not supported.', "response_format")
 
 
 def check_truncation(keep: int | None) -> None:

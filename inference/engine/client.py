@@ -227,11 +227,28 @@ class Outputs(AsyncIterator[EngineOutput]):
         self._id = request_id
         self._mailbox = mailbox
         self._over = False
+        self._first: EngineOutput | None = None
+
+    async def accepted(self) -> None:
+        """Wait until a request with a constraint is let in: before that nobody knows whether the constraint can be compiled.
+
+        Raises:
+            BadRequest: it cannot.
+        """
+        output = await self._mailbox.take()
+        self._over = output.finished
+        if output.refused is not None:
+            raise BadRequest(f"structured_outputs cannot be compiled: {output.refused}", "structured_outputs")
+        if output.finished:
+            self._first = output
 
     def __aiter__(self) -> Outputs:
         return self
 
     async def __anext__(self) -> EngineOutput:
+        if self._first is not None:
+            output, self._first = self._first, None
+            return output
         if self._over:
             raise StopAsyncIteration
         output = await self._mailbox.take()

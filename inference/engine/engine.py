@@ -6,15 +6,20 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
 
 from inference.engine import metrics
 from inference.engine.request import Request, Sampled, Sequence
 from inference.engine.scheduler import Plan, Scheduler
-from inference.protocol.engine import ChoiceOutput, EngineOutput, EngineRequest
+from inference.protocol.engine import ChoiceOutput, Constraint, EngineOutput, EngineRequest
+
+if TYPE_CHECKING:
+    from inference.engine.constraints import Constraints
 
 log = logging.getLogger(__name__)
 
+DOOR_S = 0.002  # between two looks at what is being compiled
 Results = list[tuple[Sequence, Sampled]]
 
 
@@ -33,13 +38,17 @@ class Executor(Protocol):
 class Engine:
     """`strict`: a step that fails raises, instead of ending its requests; for trying out a model."""
 
-    def __init__(self, executor: Executor, scheduler: Scheduler, *, strict: bool = False) -> None:
+    def __init__(
+        self, executor: Executor, scheduler: Scheduler, *, constraints: Constraints | None = None, strict: bool = False
+    ) -> None:
         self.executor = executor
         self.scheduler = scheduler
+        self.constraints = constraints
         self.strict = strict
         self.requests: dict[str, Request] = {}
         self.counters: Counter[str] = Counter()
         self._final: list[EngineOutput] = []  # outputs that come of no step: aborts, refusals
+        self._at_door: dict[str, Future[Any]] = {}  # by request id: the grammar that the request waits for
 
     # ---- what comes in
 
@@ -49,7 +58,10 @@ class Engine:
             if wire.id in self.requests:
                 raise ValueError(f"A request with the id {wire.id} is in the engine already.")
             request = Request(wire)
-            self.scheduler.add(request)
+            if wire.sampling.constraint is None:
+                self.scheduler.add(request)
+            else:
+                self._ask(request, wire.sampling.constraint)
         except Exception as exc:
             self.refuse([wire.id], str(exc))
             return
@@ -77,10 +89,13 @@ class Engine:
         scheduler = self.scheduler
         if self._final or (scheduler.waiting and scheduler.running < scheduler.limits.max_rows):
             return 0.0
+        if self._at_door and not scheduler.running:
+            return DOOR_S
         return self.executor.due_in(scheduler.running_sequences())
 
     def step(self) -> list[EngineOutput]:
-        """Run one step and return its news, at most one output per request."""
+        """Run one step and return its news."""
+        self._open_door()
         outputs, self._final = self._final, []
         plan = self.scheduler.schedule(time.monotonic())
         if plan:
@@ -90,6 +105,27 @@ class Engine:
     def stats(self) -> dict[str, float]:
         """Counts since the start and gauges of now, by metric name."""
         return metrics.of_engine(self)
+
+    # ---- the door: requests whose constraint is being compiled
+
+    def _ask(self, request: Request, constraint: Constraint) -> None:
+        if self.constraints is None:
+            raise ValueError("This engine knows no constraints.")
+        self._at_door[request.id] = self.constraints.ask(constraint)
+
+    def _open_door(self) -> None:
+        """Let in whoever's grammar is there, in the order of arrival; turn away whoever's cannot be."""
+        for request_id in [request_id for request_id, grammar in self._at_door.items() if grammar.done()]:
+            grammar, request = self._at_door.pop(request_id), self.requests[request_id]
+            try:
+                if self.constraints is not None:
+                    self.constraints.guide(request, grammar.result())
+                self.scheduler.add(request)
+            except Exception as exc:
+                del self.requests[request_id]
+                self._final.append(EngineOutput(id=request_id, choices=[], finished=True, refused=str(exc)))
+            else:
+                self._final.append(EngineOutput(id=request_id, choices=[]))
 
     def _run(self, plan: Plan) -> list[EngineOutput]:
         try:
@@ -172,5 +208,6 @@ class Engine:
 
     def _forget(self, request: Request) -> None:
         del self.requests[request.id]
+        self._at_door.pop(request.id, None)
         for reason in {choice.finish_reason for choice in request.choices}:
             self.counters[f"finished_{reason}"] += 1

@@ -14,8 +14,10 @@ from inference.engine.engine import Engine, Executor
 from inference.engine.memory import Boundless
 from inference.engine.scheduler import Limits, Scheduler
 from inference.engine.scripted import ScriptedExecutor
+from inference.engine.vocabulary import token_bytes
 
 if TYPE_CHECKING:
+    from inference.engine.constraints import Constraints
     from inference.engine.executor import Runner
     from inference.engine.kv import KvShape, RowStore
     from inference.engine.pages import PagedStore
@@ -66,17 +68,19 @@ def load_model_engine(config: EngineConfig) -> tuple[Engine, EngineInfo]:
     executor, memory = model_executor(config, runner, max_len)
     limits = Limits(config.max_num_seqs, max_len, config.prefill_chunk, config.prefill_chunk_idle)
     folder = str(config.model)
+    eos = eos_ids(folder)
     info = EngineInfo(
         vocab_size=runner.vocab_size,
         max_model_len=max_len,
-        eos_token_ids=eos_ids(folder),
+        eos_token_ids=eos,
         generation_defaults=generation_defaults(folder),
         device=str(runner.shape.device),
         dtype=str(runner.shape.dtype).removeprefix("torch."),
         runner=runner.name,
         kv_tokens=memory.budget,
     )
-    return Engine(executor, Scheduler(limits, memory)), info
+    constraints = load_constraints(config, runner.vocab_size, eos)
+    return Engine(executor, Scheduler(limits, memory), constraints=constraints), info
 
 
 def model_executor(config: EngineConfig, runner: Runner, max_len: int) -> tuple[Executor, RowStore | PagedStore]:
@@ -105,6 +109,17 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def load_constraints(config: EngineConfig, vocab_size: int, eos: list[int]) -> Constraints | None:
+    """None where nothing says what the tokens are."""
+    vocabulary = token_bytes(str(config.tokenizer_path), vocab_size)
+    if vocabulary is None:
+        return None
+    from inference.engine.constraints import Constraints
+    from inference.engine.grammar import Compiler
+
+    return Constraints(Compiler(vocabulary, eos))
 
 
 def kv_tokens(config: EngineConfig, shape: KvShape, max_len: int) -> int:

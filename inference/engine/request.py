@@ -27,6 +27,7 @@ class Sequence:
     stop_reason: int | str | None = None
     place: Any = None  # where the KV store keeps it; the store's own
     script: Any = None  # where the scripted engine stands with it
+    guide: Any = None  # its way through the grammar that its output is held to
 
     @cached_property
     def rng(self) -> random.Random:
@@ -54,6 +55,11 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def constrained(self) -> bool:
+        """A grammar has a say in the next token."""
+        return self.guide is not None and self.guide.binds
 
     @cached_property
     def counts(self) -> Counter[int]:

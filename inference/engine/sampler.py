@@ -8,6 +8,7 @@ from torch import Tensor
 from inference.engine.draw import Knobs, draw
 from inference.engine.edits import edited
 from inference.engine.logprobs import logprob_rows
+from inference.engine.mask import constrained
 from inference.engine.request import Sampled, Sequence
 from inference.protocol.engine import Sampling
 
@@ -24,9 +25,10 @@ def sample(logits: Tensor, choices: list[Sequence]) -> list[Sampled]:
     """
     uniforms = [0.0 if choice.sampling.temperature == 0 else choice.rng.random() for choice in choices]
     try:
-        return sample_together(logits, choices, uniforms)
+        results = sample_together(logits, choices, uniforms)
     except Exception:  # one request's masks, ids or numbers; which one shows when each is tried alone
-        return [sample_alone(logits[row : row + 1], choice, uniforms[row]) for row, choice in enumerate(choices)]
+        results = [sample_alone(logits[row : row + 1], choice, uniforms[row]) for row, choice in enumerate(choices)]
+    return [followed(choice, result) for choice, result in zip(choices, results, strict=True)]
 
 
 def sample_alone(logits: Tensor, choice: Sequence, uniform: float) -> Sampled:
@@ -36,8 +38,19 @@ def sample_alone(logits: Tensor, choice: Sequence, uniform: float) -> Sampled:
         return Sampled([], error=f"Sampling failed: {exc}")
 
 
+def followed(choice: Sequence, result: Sampled) -> Sampled:
+    """The result, with the choice's grammar moved on by it."""
+    try:
+        for token in result.token_ids if choice.guide is not None else ():
+            choice.guide.accept(token)
+    except Exception as exc:
+        return Sampled([], error=f"Sampling failed: {exc}")
+    return result
+
+
 def sample_together(logits: Tensor, choices: list[Sequence], uniforms: list[float]) -> list[Sampled]:
     samplings = [choice.sampling for choice in choices]
+    logits = constrained(logits, choices)  # what a grammar forbids has no probability: logprobs say so, as vLLM's do
     tokens = pick(edited(logits, choices), samplings, uniforms)
     rows = logprob_rows(logits, tokens, samplings)
     return [Sampled([token], None if row is None else [row]) for token, row in zip(tokens.tolist(), rows, strict=True)]

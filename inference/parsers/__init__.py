@@ -3,7 +3,7 @@
 from inference.parsers.emission import ParsedDelta, Part, Span
 from inference.parsers.forcing import ToolChoice, adjusts_skip_special_tokens, is_forced, is_named, parses_tools, structural_tag
 from inference.parsers.message import MessageBuilder, assemble, finish_reason
-from inference.parsers.parser import Parser, make_parser, reasoning_ended
+from inference.parsers.parser import Parser, end_ids, make_parser, reasoning_ended
 from inference.parsers.registry import REASONING_PARSERS, TOOL_PARSERS, find_reasoning_parser, find_tool_parser
 from inference.parsers.tool_parser import Tools, Vocabulary
 
@@ -20,6 +20,7 @@ __all__ = [
     "Vocabulary",
     "adjusts_skip_special_tokens",
     "assemble",
+    "end_ids",
     "find_reasoning_parser",
     "find_tool_parser",
     "finish_reason",

@@ -126,6 +126,16 @@ def numbered(new_id: NewId, history: int, name: str, index: int) -> str:
     return new_id(name, history + index)
 
 
+def end_ids(reasoning: str, tokenizer: Vocabulary) -> list[int]:
+    """The tokens after which the answer proper begins.
+
+    Raises:
+        ValueError: as `make_parser`.
+    """
+    found = tokenizer.token_to_id(find_reasoning_parser(reasoning, tokenizer).end)
+    return [] if found is None else [found]
+
+
 def reasoning_ended(
     reasoning: str | None, *, tokenizer: Vocabulary, prompt_token_ids: Sequence[int], chat_template_kwargs: Mapping[str, Any] | None = None
 ) -> bool | None:

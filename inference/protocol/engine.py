@@ -6,12 +6,21 @@ Values here are full: nothing is unset in the sense of "some default applies", a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 Row = list[tuple[int, float, int | None]]
 """Candidates of one token: (id, logprob, rank); the sampled or prompt token first, then by rank. Logprobs may be NaN or -inf here."""
+
+
+class Constraint(Struct, kw_only=True, frozen=True):
+    """What the output must be. `text` is a JSON schema, a regular expression, a grammar in EBNF or a structural tag in JSON."""
+
+    kind: Literal["json_schema", "json_object", "regex", "grammar", "structural_tag"]
+    text: str = ""
+    any_whitespace: bool = True  # between the parts of a JSON text
+    after_token_ids: tuple[int, ...] = ()  # it binds once one of these has come: the reasoning's end; none: from the first token on
 
 
 class Sampling(Struct, kw_only=True, frozen=True):
@@ -37,6 +46,7 @@ class Sampling(Struct, kw_only=True, frozen=True):
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
+    constraint: Constraint | None = None
     script: Any = None  # the scripted engine's
 
 
@@ -63,7 +73,10 @@ class ChoiceOutput(Struct, kw_only=True):
 
 
 class EngineOutput(Struct, kw_only=True):
-    """One step's news of one request. The last output of a request has `finished`; it is always delivered."""
+    """One step's news of one request. The last output of a request has `finished`; it is always delivered.
+
+    A request with a constraint gets an output without news first, once the constraint is compiled, or one that says why it is refused.
+    """
 
     id: str
     choices: list[ChoiceOutput]
@@ -71,3 +84,4 @@ class EngineOutput(Struct, kw_only=True):
     prompt_rows: list[Row | None] | None = None  # once, with the first output; entry 0 is None
     cached_tokens: int = 0
     error: str | None = None  # set when the request failed; choices then end with finish_reason "error"
+    refused: str | None = None  # set when its constraint cannot be compiled; nothing was generated

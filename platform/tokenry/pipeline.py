@@ -21,8 +21,9 @@ from django.conf import settings
 from msgspec import UNSET
 
 from inference.derender import Answer, ChatAnswer, CompletionAnswer
-from inference.errors import Unavailable
+from inference.errors import BadRequest, Unavailable
 from inference.model import ServedModel
+from inference.parsing import reasoning_end_ids
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.codec import decode
 from inference.protocol.completions import CompletionRequest
@@ -37,6 +38,7 @@ from inference.render import (
 )
 from inference.resolve import BUILT_IN, Effective, Layer, resolve
 from inference.sampling import for_node
+from inference.structure import STRUCTURED_OUTPUTS, place_of_structure
 from tenants.accounting import Accounting, Admitted
 from tenants.caller import Caller
 from tenants.models import Status
@@ -191,9 +193,14 @@ async def open_streams(completion: Completion) -> None:
     begun = time.perf_counter()
     try:
         for rendered in completion.rendered:
-            request = scoped(for_node(rendered.generate, completion.model), completion.caller)
+            ends = reasoning_end_ids(rendered.generate, completion.model)
+            request = scoped(for_node(rendered.generate, completion.model.tokenizer, reasoning_end_ids=ends), completion.caller)
             completion.streams.append(await open_stream(completion.fleet, completion.model, request, completion.caller))
         await completion.admitted.written()
+    except BadRequest as exc:
+        if exc.param == STRUCTURED_OUTPUTS:  # the node's name for it, whatever field it came from
+            exc.param = place_of_structure(completion.request)
+        raise
     finally:
         completion.node_seconds += time.perf_counter() - begun
 

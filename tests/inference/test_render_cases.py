@@ -156,8 +156,14 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
     ({"best_of": 2}, "best_of"),
     ({"length_penalty": 2.0}, "length_penalty"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs"),
+    ({"response_format": {"type": "nope"}}, "body.response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "body.response_format.json_schema.schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}, "response_format"),
+    ({"structured_outputs": {}}, "structured_outputs"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs"),
+    ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
+    ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
+    ({"structured_outputs": {"json": {"uniqueItems": True}}}, "structured_outputs"),
     ({"logits_processors": ["x"]}, "logits_processors"),
     ({"functions": []}, "functions"),
     ({"function_call": "auto"}, "function_call"),
@@ -167,7 +173,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), REFUSALS, ids=[param for _, param in REFUSALS])
+@pytest.mark.parametrize(("fields", "param"), REFUSALS, ids=[f"{param}-{i}" for i, (_, param) in enumerate(REFUSALS)])
 def test_a15_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
         chat_render(model(), **fields)

@@ -14,6 +14,7 @@ from inference.engine.client import Outputs
 from inference.engine.metrics import exposition
 from inference.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from inference.generated import GenerateAnswer
+from inference.parsing import reasoning_end_ids
 from inference.protocol.codec import decode
 from inference.protocol.engine import EngineRequest
 from inference.protocol.generate import GenerateChunk, GenerateRequest
@@ -57,6 +58,8 @@ class NodeGenerate(NodeConsumer):
         writer = text_writer(request, work.sampling, self.node.model, as_ids=self.node.options.return_tokens_as_token_ids)
         answer = GenerateAnswer(request, self.node.model, ID_PREFIX + base, n=work.sampling.n, writer=writer)
         outputs = self.node.engine.generate(work)
+        if work.sampling.constraint is not None:
+            await outputs.accepted()
         with self.listed(answer.request_id, work.id):
             if request.stream is True:
                 await self.stream(events(answer, outputs))
@@ -74,7 +77,7 @@ class NodeGenerate(NodeConsumer):
         check_generate_request(request, self.node.model)
         sampling = engine_sampling(
             request.sampling_params, prompt_token_ids=request.token_ids, model=self.node.model,
-            scripted=self.node.options.engine == "scripted")
+            reasoning_end_ids=reasoning_end_ids(request, self.node.model), scripted=self.node.options.engine == "scripted")
         tenant, weight = self.tenant()
         return EngineRequest(
             id=secrets.token_hex(8), token_ids=request.token_ids, sampling=sampling, tenant=tenant, weight=weight,
