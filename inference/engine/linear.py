@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-PACK_HINT = 8  # rows that the packed layout is tuned for; any number may be given
+PACK_HINT = 32  # rows that the packed layout is tuned for; any number may be given
 
 
 class Linear:
