@@ -7,7 +7,6 @@ U+FFFD may still become a character, so it waits. The window stays a handful of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from inference.protocol.derender import StreamState
 from inference.tokenizer import REPLACEMENT, Tokenizer
@@ -60,11 +59,14 @@ class Detokenizer:
         return new[len(old) :]
 
     def _waits_in_vain(self) -> bool:
-        """Empty pieces, of ids outside the vocabulary, do not part the bytes of a character."""
-        if len(self.pieces) - self.read <= LONG_WAIT:
+        """Empty pieces, of ids outside the vocabulary, do not count: they part the bytes of a character in some decoders, not in all."""
+        pieces, start, left = self.pieces, len(self.pieces), LONGEST_CHARACTER
+        if start - self.read <= LONG_WAIT:
             return False
-        last = list(islice(filter(None, reversed(self.pieces)), LONGEST_CHARACTER))
-        return self._tokenizer.decode_pieces(last[::-1]).endswith(REPLACEMENT)
+        while start > self.read and left:
+            start -= 1
+            left -= bool(pieces[start])
+        return self._tokenizer.decode_pieces(pieces[start:]).endswith(REPLACEMENT)
 
     def restore(self, state: StreamState) -> None:
         """Go on from where another call stopped. Offsets past the window are the client's business: they only hide its own text."""
