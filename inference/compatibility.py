@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from inference.errors import Conflict
+from inference.errors import Conflict, brief
 from inference.model import ServedModel
 from inference.parsers import REASONING_PARSERS, TOOL_PARSERS
 from inference.protocol.generate import ParseContext
@@ -40,7 +40,7 @@ def fingerprint_warning(given: str | None | UnsetType, model: ServedModel, *, st
     """
     if given is UNSET or given is None or model.loaded_tokenizer is None or given == model.fingerprint:
         return None
-    message = f"render_fingerprint {given!r} is not this server's {model.fingerprint!r}: tokenizer, template or parsers differ."
+    message = f"render_fingerprint {brief(given)!r} is not this server's {model.fingerprint!r}: tokenizer, template or parsers differ."
     if strict is True:
         raise Conflict(message, "render_fingerprint")
     return message

@@ -7,7 +7,8 @@ ApiError                      message, param; status, type and code are the clas
 ├── Unauthorized       401    no key, unknown, expired, revoked: one and the same answer
 ├── ScopeMissing       403    the key lacks the scope
 ├── PermissionDenied   403    the endpoint is switched off on this server
-├── NotFound           404    unknown model, path or object; another tenant's object too
+├── NotFound           404    unknown path or object; another tenant's object too
+│   └── ModelNotFound
 ├── MethodNotAllowed   405
 ├── Conflict           409
 ├── TooLarge           413    the body is over the limit
@@ -23,6 +24,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 
+MAX_ECHO = 200  # characters of the caller's own words in a message
+MAX_MESSAGE = 3 * MAX_ECHO
+
+
+def brief(text: str, limit: int = MAX_ECHO) -> str:
+    """What a caller said, as a message may repeat it."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 class ApiError(Exception):
     """An answer other than 200. `param` names the field at fault (dotted path) or is None."""
 
@@ -33,7 +43,7 @@ class ApiError(Exception):
         self, message: str, param: str | None = None, *, code: str | int | None = None, headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = brief(message, MAX_MESSAGE)
         self.param = param
         self.code: str | int = self.status if code is None else code
         self.headers: dict[str, str] = headers or {}
@@ -82,6 +92,13 @@ class PermissionDenied(ApiError):
 class NotFound(ApiError):
     status = 404
     type = "NotFoundError"
+
+
+class ModelNotFound(NotFound):
+    """Unknown, or not for this caller: one and the same text."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The model `{brief(name)}` does not exist.", "model")
 
 
 class MethodNotAllowed(ApiError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from inference.errors import BadRequest, SchemaError
-from inference.model import ServedModel
+from inference.model import MAX_SEQUENCES, ServedModel
 from inference.protocol.generate import SamplingParams
 from inference.values import given, stop_list
 
@@ -15,18 +15,19 @@ MAX_STOPS = 256  # each is looked for at every token
 SALT_FORBIDDEN = "@/\\\0"
 BAD_WORDS_IDS = "bad_words_token_ids"  # in extra_args, for nodes without a tokenizer
 REASONING_END_IDS = "reasoning_end_token_ids"  # the same
+LARGEST = 2**63 - 1  # what travels between processes is 64 bits wide
 RANGES = {
     "presence_penalty": (-2, 2, "in [-2, 2]"),
     "frequency_penalty": (-2, 2, "in [-2, 2]"),
     "temperature": (0, 2, "in [0, 2]"),
     "min_p": (0, 1, "in [0, 1]"),
-    "n": (1, float("inf"), "at least 1"),
-    "max_tokens": (1, float("inf"), "at least 1"),
-    "min_tokens": (0, float("inf"), "at least 0"),
-    "top_k": (-1, float("inf"), "-1 or 0 (off), or at least 1"),
-    "logprobs": (-1, float("inf"), "at least 0, or -1 for the whole vocabulary"),
-    "prompt_logprobs": (-1, float("inf"), "at least 0, or -1 for the whole vocabulary"),
-    "stream_interval": (1, float("inf"), "at least 1"),
+    "n": (1, LARGEST, "at least 1"),
+    "max_tokens": (1, LARGEST, "at least 1"),
+    "min_tokens": (0, LARGEST, "at least 0"),
+    "top_k": (-1, LARGEST, "-1 or 0 (off), or at least 1"),
+    "logprobs": (-1, LARGEST, "at least 0, or -1 for the whole vocabulary"),
+    "prompt_logprobs": (-1, LARGEST, "at least 0, or -1 for the whole vocabulary"),
+    "stream_interval": (1, LARGEST, "at least 1"),
 }
 
 
@@ -73,8 +74,7 @@ def check_prompt(prompt: Sequence[int], model: ServedModel) -> None:
 def check_limits(params: SamplingParams, model: ServedModel) -> None:
     """What this server does not go along with."""
     n = given(params.n, 1)
-    if n > model.max_num_seqs:
-        raise BadRequest(f"n must be at most the server's max_num_seqs ({model.max_num_seqs}), got {n}.", "n")
+    check_choices(n, 1, model)
     if n > 1 and params.temperature == 0:
         raise BadRequest(f"n must be 1 when using greedy sampling, got {n}.", "n")
     if model.loaded_tokenizer is None and stop_list(params.stop):
@@ -86,6 +86,14 @@ def check_limits(params: SamplingParams, model: ServedModel) -> None:
     for name in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
         refuse_outside_vocabulary(given(getattr(params, name), ()), model, name)
     refuse_outside_vocabulary(given(bias_by_id(params.logit_bias), {}), model, "logit_bias")
+
+
+def check_choices(n: int, prompts: int, model: ServedModel) -> None:
+    """Before anything is made per choice: a few bytes of JSON could ask for more of them than there is memory."""
+    if n > model.max_num_seqs:
+        raise BadRequest(f"n must be at most the server's max_num_seqs ({model.max_num_seqs}), got {n}.", "n")
+    if n * prompts > MAX_SEQUENCES:
+        raise BadRequest(f"n={n} for each of {prompts} prompts makes {n * prompts} choices, more than {MAX_SEQUENCES}.", "n")
 
 
 def check_candidate_count(name: str, count: int | None, model: ServedModel) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from inference.errors import BadRequest, NotFound
+from inference.errors import BadRequest, ModelNotFound
 from inference.resolve import TEMPLATE_KWARGS, Layer
 from inference.tokenizer import Tokenizer, read_json
 
@@ -52,12 +52,12 @@ class ServedModel:
         """The name that an answer carries. Null, absent and "" all mean the served model.
 
         Raises:
-            NotFound: another model is asked for.
+            ModelNotFound: another model is asked for.
         """
         if asked is None or asked == "":
             return self.name
         if asked not in self.names:
-            raise NotFound(f"The model `{asked}` does not exist.", "model")
+            raise ModelNotFound(asked)
         return asked
 
     @cached_property

@@ -13,6 +13,7 @@ from msgspec import UNSET, structs
 
 from inference import chat_template
 from inference.errors import BadRequest
+from inference.limits import check_choices
 from inference.messages import conversation
 from inference.model import ServedModel
 from inference.parsers import adjusts_skip_special_tokens, reasoning_ended, structural_tag
@@ -69,6 +70,7 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
         BadRequest, SchemaError: the request cannot be honoured; `param` names the field.
     """
     check_chat(request, effective, model)
+    check_choices(effective.values.get("n", 1), 1, model)
     messages = conversation(request.messages)
     context = parse_context(request, effective)
     kwargs = given(context.chat_template_kwargs, {})
@@ -145,6 +147,7 @@ def render_completion(request: CompletionRequest, effective: Effective, model: S
     """
     check_completion(request, effective, model)
     prompts = split_prompts(request.prompt)
+    check_choices(effective.values.get("n", 1), len(prompts), model)
     ids = [request_id] if len(prompts) == 1 else [f"{request_id}-{i}" for i in range(len(prompts))]
     return [render_prompt(prompt, own_id, request, effective, model) for prompt, own_id in zip(prompts, ids, strict=True)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inference.errors import BadRequest, SchemaError
+from inference.errors import BadRequest, SchemaError, brief
 from inference.logprobs import entries_of
 from inference.model import MAX_SEQUENCES, ServedModel
 from inference.protocol.derender import StreamState
@@ -23,7 +23,7 @@ def check_response(response: GenerateResponse, model: ServedModel, path: str) ->
 def check_mode(mode: str | None, path: str) -> None:
     """Text that another server made cannot be made again; an answer that says nothing is an old node's, in tokens."""
     if mode is not None and mode != "tokens":
-        raise SchemaError(f"{path}.output_mode: Expected 'tokens', got {mode!r}", f"{path}.output_mode")
+        raise SchemaError(f"{path}.output_mode: Expected 'tokens', got {brief(mode)!r}", f"{path}.output_mode")
 
 
 def choice_ids(choice: GenerateChoice, model: ServedModel, path: str) -> list[int]:

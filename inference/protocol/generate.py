@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 TokenId = Annotated[int, Meta(ge=0)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 OutputMode = Literal["tokens", "text", "derender"]
 
 
@@ -73,7 +74,7 @@ class GenerateRequest(Struct, kw_only=True):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     cache_salt: str | None = None
-    priority: int | None = 0
+    priority: Int64 | None = 0
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
     render_fingerprint: str | None | UnsetType = UNSET  # ours: which tokenizer, template and parsers rendered it

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from inference.protocol.generate import StreamOptions
+from inference.protocol.generate import Int64, StreamOptions
 
 
 class OpenAIRequest(Struct, kw_only=True):
@@ -50,7 +50,7 @@ class OpenAIRequest(Struct, kw_only=True):
     use_beam_search: bool | None = None
     best_of: int | None = None
     cache_salt: str | None = None
-    priority: int | None = None
+    priority: Int64 | None = None
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
     vllm_xargs: dict[str, Any] | None = None

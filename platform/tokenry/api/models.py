@@ -7,7 +7,7 @@ import time
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from inference.errors import NotFound
+from inference.errors import ModelNotFound
 from inference.model import ServedModel
 from inference.protocol.openai import ModelCard, ModelList
 from tokenry.api.base import TenantView, answer
@@ -28,7 +28,7 @@ class ModelView(TenantView):
     def get(self, request: Request, name: str) -> Response:
         model = platform_state().fleet.model(name, self.caller.models)
         if name not in model.names:
-            raise NotFound(f"The model `{name}` does not exist.", "model")
+            raise ModelNotFound(name)
         return answer(card(model, name))
 
 

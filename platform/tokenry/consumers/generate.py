@@ -52,7 +52,7 @@ class GenerateConsumer(ApiConsumer):
             self.extra["x-tokenry-warning"] = warning
         admitted = await state.accounting.admit(
             caller, model=model.name, endpoint="generate", request_id=answer.request_id, prompt_tokens=len(request.token_ids),
-            max_tokens=request.sampling_params.max_tokens, choices=len(answer.choices), effective=effective.differing())
+            max_tokens=reserved(request.sampling_params.max_tokens, model), choices=len(answer.choices), effective=effective.differing())
         async with admitted:
             self.extra |= admitted.headers
             begun = time.perf_counter()
@@ -105,6 +105,11 @@ def bind(params: SamplingParams, values: Mapping[str, Any], sources: Mapping[str
     for name in params.__struct_fields__:
         if name in values and sources[name] not in ("request", "builtin") and name in BUILT_IN:
             setattr(params, name, list(values[name]) if name == "stop" else values[name])
+
+
+def reserved(max_tokens: int | None, model: ServedModel) -> int | None:
+    """What the request may come to: a node clamps what is asked for beyond the context."""
+    return None if max_tokens is None else min(max_tokens, model.max_model_len)
 
 
 async def chunks(answer: GenerateAnswer, stream: NodeStream, admitted: Admitted) -> AsyncIterator[list[GenerateChunk]]:

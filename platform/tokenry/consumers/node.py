@@ -91,7 +91,9 @@ class NodeGenerate(NodeConsumer):
         try:
             share = 1.0 if weight is None else float(weight)
         except ValueError:
-            raise InvalidRequest("X-Tokenry-Weight must be a number.", "x-tokenry-weight") from None
+            share = 0.0
+        if not 0 < share < float("inf"):  # so put, NaN is refused too
+            raise InvalidRequest("X-Tokenry-Weight must be a number above 0.", "x-tokenry-weight")
         tenant = header(self.scope, b"x-tokenry-tenant")
         return "" if tenant is None else tenant, share
 

@@ -18,7 +18,7 @@ from channels.exceptions import StopConsumer
 from django.conf import settings
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from inference.errors import ApiError, BadRequest, NotFound, RateLimited
+from inference.errors import ApiError, BadRequest, ModelNotFound, RateLimited
 from inference.model import ServedModel
 from inference.protocol.codec import decode, encode
 from tenants.callers import aholder
@@ -134,7 +134,7 @@ class CompletionSocket(AsyncConsumer):
     def check_model(self, model: ServedModel) -> None:
         """A ticket may be bound to one model; the answer is that of a model that does not exist."""
         if self.only_model and self.only_model not in model.names:
-            raise NotFound(f"The model `{model.name}` does not exist.", "model")
+            raise ModelNotFound(model.name)
 
     async def say(self, payload: Mapping[str, Any]) -> None:
         """One frame. A connection that is gone takes its streams with it; that is no error."""

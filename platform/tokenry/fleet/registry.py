@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from inference.errors import NotFound, Unavailable
+from inference.errors import ModelNotFound, NotFound, Unavailable
 from inference.model import ServedModel
 from tokenry.fleet.node import NO_NODE_RETRY, Node
 
@@ -36,7 +36,7 @@ class Fleet:
         """The model that a request names; none or "" is the first that the caller may use.
 
         Raises:
-            NotFound: unknown, or not for this caller: one and the same text.
+            ModelNotFound: unknown, or not for this caller: one and the same text.
         """
         if name is None or name == "":
             usable = self.models(allowed)
@@ -45,7 +45,7 @@ class Fleet:
             raise NotFound("No model is available to this key.", "model")
         entry = self.by_name.get(name)
         if entry is None or not permitted(entry[0], allowed):
-            raise NotFound(f"The model `{name}` does not exist.", "model")
+            raise ModelNotFound(name)
         return entry[0]
 
     def models(self, allowed: frozenset[str] | None = None) -> list[ServedModel]:
