@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -32,7 +32,7 @@ def decode(shape: type[T], body: bytes, *, root: str = "body") -> T:
     if not body:
         raise SchemaError("The request body is empty; send a JSON object.", root)
     try:
-        decoded: T = decoder(shape).decode(body)
+        decoded: T = decoder(cast(Any, shape)).decode(body)
     except msgspec.ValidationError as exc:
         raise schema_error(exc, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
