@@ -161,6 +161,9 @@ class Engine:
                 errors[seq.request] = sampled.error
             elif choice := self._take(seq, sampled):
                 news.setdefault(seq.request, []).append(choice)
+        for seq, _ in reversed(results):  # the last rows first: then no other has to take their place
+            if seq.finished:
+                self.scheduler.finish(seq)
         failed = [self._end(request, "error", error) for request, error in errors.items()]
         return failed + [self._output(request, choices) for request, choices in news.items() if request not in errors]
 
@@ -177,9 +180,7 @@ class Engine:
             seq.finish_reason, seq.stop_reason = sampled.finish_reason, sampled.stop_reason
         taken = seq.ids[start:]
         self.counters["generation_tokens"] += len(taken)
-        if seq.finished:
-            self.scheduler.finish(seq)
-        elif not taken:
+        if not taken and not seq.finished:
             return None
         rows = None if sampled.rows is None else sampled.rows[: len(taken)]
         return ChoiceOutput(

@@ -59,26 +59,26 @@ class Bucket:
         self.data = shape.empty(rows, capacity)
 
     def add(self, seq: Sequence) -> None:
+        """Memory for further rows is doubled: what is not used of it is never touched."""
         if len(self.rows) == self.data.shape[2]:
-            self._resize(len(self.rows) + max(1, len(self.rows) // 4))
+            self._resize(2 * len(self.rows))
         seq.place = Place(self, len(self.rows))
         self.rows.append(seq)
 
-    def remove(self, seq: Sequence) -> None:
+    def remove(self, row: int) -> None:
         """The last row takes the place of the one that leaves."""
-        row = seq.place.row
         last = self.rows.pop()
-        if last is not seq:
+        if row < len(self.rows):
             self.data[:, :, row, :, : last.computed] = self.data[:, :, len(self.rows), :, : last.computed]
             self.rows[row] = last
             last.place.row = row
-        seq.place = None
-        if len(self.rows) < self.data.shape[2] // 2:
-            self._resize(len(self.rows))
+        if self.rows and len(self.rows) < self.data.shape[2] // 4:
+            self._resize(2 * len(self.rows))
 
     def _resize(self, rows: int) -> None:
         data = self.shape.empty(rows, self.capacity)
-        data[:, :, : len(self.rows)] = self.data[:, :, : len(self.rows)]
+        used = max(seq.computed for seq in self.rows)
+        data[:, :, : len(self.rows), :, :used] = self.data[:, :, : len(self.rows), :, :used]
         self.data = data
 
 
@@ -132,12 +132,12 @@ class RowStore:
         if seq not in self.computing and capacity == seq.place.bucket.capacity:
             return
         self.used += capacity - seq.place.bucket.capacity
-        kept = seq.place.data[:, :, :, : seq.computed].clone()
-        self._leave(seq)
+        left: Place = seq.place
         if capacity not in self.buckets:
             self.buckets[capacity] = Bucket(self.shape, capacity, rows=1)
         self.buckets[capacity].add(seq)
-        seq.place.data[:, :, :, : seq.computed] = kept
+        seq.place.data[:, :, :, : seq.computed] = left.data[:, :, :, : seq.computed]
+        self._leave(seq, left)
 
     def close(self, seq: Sequence) -> None:
         """Where a sequence failed its numbers may not be finite: they are wiped, not kept."""
@@ -146,7 +146,8 @@ class RowStore:
             seq.place.data.zero_()
         elif self.kept:
             self.kept.keep(seq)
-        self._leave(seq)
+        self._leave(seq, seq.place)
+        seq.place = None
 
     def keep(self, seq: Sequence) -> None:
         if self.kept:
@@ -158,12 +159,10 @@ class RowStore:
     def usage(self) -> float:
         return self.used / self.budget
 
-    def _leave(self, seq: Sequence) -> None:
-        if seq in self.computing:
+    def _leave(self, seq: Sequence, place: Place) -> None:
+        if seq in self.computing:  # in a bucket of its own
             del self.computing[seq]
-            seq.place = None
             return
-        bucket: Bucket = seq.place.bucket
-        bucket.remove(seq)
-        if not bucket.rows:
-            del self.buckets[bucket.capacity]
+        place.bucket.remove(place.row)
+        if not place.bucket.rows:
+            del self.buckets[place.bucket.capacity]
