@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-
 MAX_ECHO = 200  # characters of the caller's own words in a message
 MAX_MESSAGE = 3 * MAX_ECHO
 

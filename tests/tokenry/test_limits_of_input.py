@@ -51,7 +51,10 @@ def test_a_long_way_beyond_the_context_is_clamped_in_generate(scripted: Scene) -
         assert client.post("/inference/v1/generate", json=body).json()["choices"][0]["token_ids"] == [72]
 
 
-@pytest.mark.parametrize("body", [{"model": "x" * 100_000}, {"render_fingerprint": "x" * 100_000, "strict": True}, {"output_mode": "x" * 9999}])
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize("body", [{"model": LONG}, {"render_fingerprint": LONG, "strict": True}, {"output_mode": LONG}])
 def test_messages_repeat_no_more_than_a_few_words(scripted: Scene, body: dict[str, Any]) -> None:
     response = scripted.alice.http.post("/inference/v1/generate", json={**GENERATE, **body})
     assert response.status_code in (400, 404, 409)
