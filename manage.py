@@ -13,10 +13,14 @@ def main() -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tokenry.settings")
     try:
+        from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
     except ImportError:
         sys.exit("Django is not installed for this Python. `make serve` sets everything up; after it, use .venv/bin/python manage.py.")
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as fault:  # a sentence for whoever set it, not a traceback
+        sys.exit(str(fault))
 
 
 if __name__ == "__main__":

@@ -149,6 +149,8 @@ def engine_config(options: ServeOptions) -> EngineConfig:
         dtype=options.dtype,
         device=options.device,
         max_num_seqs=options.max_num_seqs,
+        max_queue=options.max_queue,
+        max_queue_per_tenant=options.max_queue_per_tenant,
         max_logprobs=options.max_logprobs,
     )
 

@@ -47,6 +47,8 @@ class ServeOptions:
     enable_auto_tool_choice: bool = flag("let the model decide whether to call a tool", False)
     max_logprobs: int = flag("most candidates per token that a request may ask for; -1: no limit", 20)
     max_num_seqs: int = flag("most sequences that run at once", 128)
+    max_queue: int = flag("most requests that wait at a node beside those; one more is a 503", 1024)
+    max_queue_per_tenant: int = flag("most of them that are one tenant's", 512)
     no_scale_out: bool = flag("answer 403 on render, derender and generate", False)
     chat_template: str | None = flag("file of a chat template that replaces the model's")
     default_chat_template_kwargs: dict[str, Any] = flag("JSON object; requests override it leaf by leaf", None)
@@ -54,7 +56,7 @@ class ServeOptions:
     node: tuple[str, ...] = flag("URL of a node; repeatable (role platform)", (), action="append")
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs"):
+        for name in ("max_model_len", "max_num_seqs", "max_queue", "max_queue_per_tenant"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"--{dashed(name)} must be at least 1, got {value}.")

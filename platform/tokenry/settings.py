@@ -12,6 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
+from tokenry.contradictions import SHORTEST_SECRET, refuse_contradictions
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -41,6 +43,21 @@ def kept_secret(name: str, folder: Path) -> str:
     return value
 
 
+def key_peppers() -> dict[int, bytes]:
+    """What keys' digests are made with, by version; new keys get the newest. TOKENRY_KEY_PEPPERS is `VERSION:SECRET,VERSION:SECRET`."""
+    text = os.environ.get("TOKENRY_KEY_PEPPERS", "")
+    if not text:
+        return {1: SECRET_KEY.encode()}
+    peppers = {}
+    for part in text.split(","):
+        version, _, secret = part.strip().partition(":")
+        if not version.isdecimal() or len(secret) < SHORTEST_SECRET:
+            raise ImproperlyConfigured(
+                f"TOKENRY_KEY_PEPPERS must be VERSION:SECRET, separated by commas, with secrets of at least {SHORTEST_SECRET} characters.")
+        peppers[int(version)] = secret.encode()
+    return peppers
+
+
 def database() -> dict[str, Any]:
     """PostgreSQL by DATABASE_URL, else one SQLite file. WAL and immediate transactions: without them concurrent writers fail as locked."""
     url = os.environ.get("DATABASE_URL", "")
@@ -54,9 +71,10 @@ def database() -> dict[str, Any]:
     return config
 
 
+refuse_contradictions(os.environ)
 TOKENRY_HOME = Path(os.environ.get("TOKENRY_HOME") or BASE_DIR / ".tokenry").resolve()
 SECRET_KEY = kept_secret("TOKENRY_SECRET_KEY", TOKENRY_HOME)
-KEY_PEPPERS: dict[int, bytes] = {1: SECRET_KEY.encode()}
+KEY_PEPPERS = key_peppers()
 CALLER_CACHE_SECONDS = 0.5  # a revoked key is dead within a second on every process
 
 DEBUG = False
@@ -124,7 +142,10 @@ WHITENOISE_USE_FINDERS = True  # served from the packages themselves: no collect
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = os.environ.get("TOKENRY_HTTPS", "") == "1"
+HTTPS = os.environ.get("TOKENRY_HTTPS", "") == "1"  # TLS ends in front; the pages then want it, the API takes what the proxy lets through
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]  # HSTS of subdomains and preloading: for the domain's owner to say
 CSRF_TRUSTED_ORIGINS = [origin for origin in os.environ.get("TOKENRY_TRUSTED_ORIGINS", "").split(",") if origin]
 
 REST_FRAMEWORK: dict[str, Any] = {
@@ -142,6 +163,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "A multi-tenant LLM API: OpenAI's endpoints, and render, generate and derender as three services.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    "ENABLE_DJANGO_DEPLOY_CHECK": False,  # it asks for serializers, and bodies here are the strict codec's
 }
 MODEL_LAYERS = "tokenry.application.model_layers"  # what the tenants' defaults stand on: the model's own values, and the server's
 UNFOLD = {

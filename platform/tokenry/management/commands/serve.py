@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import secrets
 import socket
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import uvicorn
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from tokenry.alone import NotAlone, one_at_a_time, stand_alone
 from tokenry.fleet.supervisor import LocalNode
 from tokenry.model_store import ModelMissing, find_model
 from tokenry.options import OptionError, ServeOptions, add_arguments, from_arguments
@@ -40,8 +40,11 @@ class Command(BaseCommand):
         os.environ.update(options.to_env())
         listener = bind(options)
         if options.role != "generate":
-            self.alone = stand_alone()
-            self.prepare_database()
+            try:
+                self.alone = stand_alone(settings.TOKENRY_HOME, database_url())
+                self.prepare_database()
+            except NotAlone as exc:
+                raise CommandError(str(exc)) from None
         asyncio.run(run(options, listener, self.welcome))
 
     def prepare_database(self) -> None:
@@ -49,12 +52,16 @@ class Command(BaseCommand):
 
         self.say("Preparing the database ...")
         settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
-        call_command("migrate", interactive=False, verbosity=0)
-        self.demo = ensure_demo()
+        with one_at_a_time(database_url()):
+            call_command("migrate", interactive=False, verbosity=0)
+        self.demo = None if database_url() else ensure_demo()  # for a first try; who brings a database of his own is past that
 
     def welcome(self, options: ServeOptions) -> None:
         """What a newcomer needs: the address, a key, and a line that works when pasted."""
         url, demo = f"http://{options.host}:{options.port}", self.demo
+        if demo is None:
+            self.say(f"\nTokenry is ready on {url}\n")
+            return
         body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 32}'
         key = demo.key or "(not known any more: python manage.py create_key demo makes another)"
         password = demo.password or f"(changed; python manage.py changepassword {demo.username} sets another)"
@@ -92,23 +99,8 @@ def check(options: ServeOptions) -> None:
         raise OptionError(f"A node on {options.host} needs TOKENRY_NODE_SECRET: without it anyone who reaches the port can use it.")
 
 
-def stand_alone() -> TextIO | None:
-    """Without Redis limits are counted in the process, so a second one beside it would let every tenant have twice as much.
-
-    Returns: the lock's file, to be held open for as long as the process lives.
-    """
-    if os.environ.get("REDIS_URL"):
-        return None
-    settings.TOKENRY_HOME.mkdir(parents=True, exist_ok=True)
-    lock = (settings.TOKENRY_HOME / "platform.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CommandError(
-            f"Another platform process runs on {settings.TOKENRY_HOME}. Several share their counters over Redis or Valkey: set REDIS_URL "
-            f"for all of them. For one of its own, set another TOKENRY_HOME."
-        ) from None
-    return lock
+def database_url() -> str:
+    return os.environ.get("DATABASE_URL", "")
 
 
 def bind(options: ServeOptions) -> socket.socket:
