@@ -114,9 +114,12 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.servers: dict[str, Server] = {}
+        self.broken: dict[str, str] = {}
 
     def serve(self, name: str, *flags: str, seconds: float = 60, env: Mapping[str, str] = MappingProxyType({})) -> Server:
-        """A server of this name, ready to answer; `flags` are those of `manage.py serve`."""
+        """A server of this name, ready to answer; `flags` are those of `manage.py serve`. One that did not start is not tried again."""
+        if name in self.broken:
+            raise AssertionError(self.broken[name])
         home = self.folder / name
         home.mkdir(parents=True)
         port = free_port()
@@ -124,7 +127,12 @@ class World:
             process = start(command("serve", "--port", str(port), *flags), {**environment(home), **env}, log)
         ready_path = "/healthz" if "generate" in flags else "/readyz"
         server = self.servers[name] = Server(name, f"http://127.0.0.1:{port}", home, process, ready_path, env)
-        server.wait_until_ready(seconds)
+        try:
+            server.wait_until_ready(seconds)
+        except AssertionError as exc:
+            self.broken[name] = str(exc)
+            self.servers.pop(name).stop()
+            raise
         return server
 
     def scripted_node(self, name: str, *flags: str, tokenizer: str = "t1") -> Server:
