@@ -1,16 +1,24 @@
-"""create_tenant and create_key, as `spec` says: a key shown once, a refusal as a sentence."""
+"""create_tenant and create_key: a key shown once, a refusal as a sentence. forget: what is over."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
+from tenants import services
 from tenants.callers import authenticate
-from tenants.models import Defaults, Key, Tenant
+from tenants.models import AuditEntry, Defaults, Entry, IdempotentCall, Key, RetiredSecret, Rollup, Tenant, Ticket
+from tests.tenants.ledger_world import make_customer
+from tests.tenants.test_usage import use
 
 
 def run(*arguments: str) -> str:
@@ -82,3 +90,36 @@ def test_a_bad_key_is_a_sentence_and_none_is_made(db: None, arguments: tuple[str
     with pytest.raises(CommandError, match=words):
         run("create_key", *arguments)
     assert Key.objects.count() == 1
+
+
+# Retention
+
+
+def test_what_is_old_or_expired_is_forgotten_and_nothing_else(database: str) -> None:
+    customer = make_customer("Acme")
+    now = timezone.now()
+    old, young = (use(customer, now - timedelta(days=days)) for days in (31, 29))
+    sums = Rollup.objects.count()
+    key = services.create_key(tenant=customer.tenant, name="other")[0]
+    for moment in (now - timedelta(seconds=1), now + timedelta(minutes=1)):
+        name = moment.isoformat()
+        Ticket.objects.create(digest=hashlib.sha256(name.encode()).digest(), key=customer.key, expires_at=moment)
+        IdempotentCall.objects.create(
+            key=customer.key, name=name, fingerprint=b"f", result=key, salt=b"s", pepper_version=1, expires_at=moment)
+        session = SessionStore()
+        session.create()
+        Session.objects.filter(pk=session.session_key).update(expire_date=moment)
+    RetiredSecret.objects.create(key=key, digest=b"d", pepper_version=1, expires_at=now - timedelta(days=1))
+    log = AuditEntry.objects.count()
+    assert run("forget", "--days", "30") == "Deleted 1 requests and 3 expired tickets, calls and secrets.\n"
+    assert list(Entry.objects.values_list("id", flat=True)) == [young]
+    assert old != young
+    assert [model.objects.count() for model in (Ticket, IdempotentCall, RetiredSecret, Session)] == [1, 1, 0, 1]
+    assert (Rollup.objects.count(), AuditEntry.objects.count(), Key.objects.count()) == (sums, log, 2)
+    assert run("forget").startswith("Deleted 0 requests and 0 ")
+
+
+@pytest.mark.parametrize("days", ["0", "-3"])
+def test_today_cannot_be_forgotten(db: None, days: str) -> None:
+    with pytest.raises(CommandError, match="at least 1"):
+        run("forget", "--days", days)
