@@ -11,14 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import httpx
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 TOKENIZERS = ROOT / "tests" / "fixtures" / "tokenizers"
 NODE_SECRET = "the tests' node secret"
@@ -115,6 +117,7 @@ class World:
         self.folder = folder
         self.servers: dict[str, Server] = {}
         self.broken: dict[str, str] = {}
+        self.stack = ExitStack()
 
     def serve(self, name: str, *flags: str, seconds: float = 60, env: Mapping[str, str] = MappingProxyType({})) -> Server:
         """A server of this name, ready to answer; `flags` are those of `manage.py serve`. One that did not start is not tried again."""
@@ -148,7 +151,12 @@ class World:
         own = ("--role", "platform", "--node", node.url, "--tokenizer", str(TOKENIZERS / tokenizer))
         return self.serve(name, *own, *SCRIPTED, *flags, env=env)
 
+    def enter(self, context: AbstractContextManager[T]) -> T:
+        """Something else that lives as long as the servers."""
+        return self.stack.enter_context(context)
+
     def stop(self) -> None:
+        self.stack.close()
         for server in reversed(self.servers.values()):  # platforms before the nodes that they use
             server.stop()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from tests.contract.run_cases import Node
+from tests.old_node import old_node
 from tests.world import NODE_SECRET, Server, World
 
 HERMES = ("--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1", "--enable-auto-tool-choice")
@@ -38,6 +39,8 @@ NODES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "G": (), "G!": ("--return-tokens-as-token-ids",), "GP": HERMES, "GT": ("--tokens-only",),
 })
 
+OLD = "GO"  # a node of before the override's key in parse_context
+
 
 class Targets(Mapping[str, Node]):
     """What `run_cases` looks its targets up in. With `direct`, generate cases go straight to a node, as a caller of its own would."""
@@ -48,7 +51,7 @@ class Targets(Mapping[str, Node]):
         self.made: dict[str, Node] = {}
 
     def __contains__(self, name: object) -> bool:
-        return name in TARGETS or name in NODES
+        return name in TARGETS or name in NODES or name == OLD
 
     def __iter__(self) -> Iterator[str]:
         return iter({**TARGETS, **NODES})
@@ -58,9 +61,14 @@ class Targets(Mapping[str, Node]):
 
     def __getitem__(self, name: str) -> Node:
         if name not in self.made:
-            to_node = name == "GT" or (self.direct and name in NODES)
-            self.made[name] = Node(self.node(name).url, NODE_SECRET) if to_node else self.tenant_of(name)
+            self.made[name] = self.make(name)
         return self.made[name]
+
+    def make(self, name: str) -> Node:
+        if name == OLD:
+            return Node(self.world.enter(old_node(self.node("G").url, "without the override's key")), NODE_SECRET)
+        to_node = name == "GT" or (self.direct and name in NODES)
+        return Node(self.node(name).url, NODE_SECRET) if to_node else self.tenant_of(name)
 
     def tenant_of(self, name: str) -> Node:
         caller, defaults = CALLERS.get(name, ("Alice", ()))
