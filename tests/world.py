@@ -61,6 +61,7 @@ class Server:
     process: subprocess.Popen[bytes]
     ready_path: str
     env: Mapping[str, str] = field(default_factory=dict)  # beyond what every server has
+    arguments: tuple[str, ...] = ()  # of manage.py
     tenants: dict[str, Tenant] = field(default_factory=dict)
 
     @property
@@ -109,6 +110,17 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
+    def kill(self) -> None:
+        """As a crash of the machine would end it, with whatever it had started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def start(self, seconds: float = 60) -> None:
+        """Once more, at the same address, on what there is."""
+        with self.log.open("a") as log:
+            self.process = start(command(*self.arguments), {**environment(self.home), **self.env}, log)
+        self.wait_until_ready(seconds)
+
 
 class World:
     """Starts servers below one folder, and ends them all."""
@@ -126,10 +138,11 @@ class World:
         home = self.folder / name
         home.mkdir(parents=True)
         port = free_port()
+        arguments = ("serve", "--port", str(port), *flags)
         with (home / "serve.log").open("w") as log:
-            process = start(command("serve", "--port", str(port), *flags), {**environment(home), **env}, log)
+            process = start(command(*arguments), {**environment(home), **env}, log)
         ready_path = "/healthz" if "generate" in flags else "/readyz"
-        server = self.servers[name] = Server(name, f"http://127.0.0.1:{port}", home, process, ready_path, env)
+        server = self.servers[name] = Server(name, f"http://127.0.0.1:{port}", home, process, ready_path, env, arguments=arguments)
         try:
             server.wait_until_ready(seconds)
         except AssertionError as exc:

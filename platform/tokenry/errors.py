@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions as drf
@@ -26,6 +27,9 @@ def as_api_error(exc: BaseException) -> ApiError:
             return exc
         case Http404():
             return errors.NotFound("Not found.")
+        case OperationalError() | InterfaceError():
+            logger.error("the database cannot be used: %s", str(exc).strip())
+            return errors.Unavailable("The database of this server cannot be reached.", retry_after=1)
         case drf.MethodNotAllowed():
             return errors.MethodNotAllowed(str(exc.detail))
         case drf.UnsupportedMediaType():

@@ -14,6 +14,7 @@ from django.urls import reverse_lazy
 
 from tokenry.contradictions import SHORTEST_SECRET, refuse_contradictions
 
+DATABASE_SECONDS = 5  # how long a request waits for a connection before it is a 503
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -67,7 +68,8 @@ def database() -> dict[str, Any]:
         config["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": pragmas}
     else:
         config["CONN_HEALTH_CHECKS"] = True  # the database may have been restarted
-        config["OPTIONS"] = {**config.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": int(number("TOKENRY_DATABASE_POOL", 8))}}
+        pool = {"min_size": 1, "max_size": int(number("TOKENRY_DATABASE_POOL", 8)), "timeout": DATABASE_SECONDS}
+        config["OPTIONS"] = {**config.get("OPTIONS", {}), "pool": pool}
     return config
 
 
@@ -173,6 +175,13 @@ UNFOLD = {
     "SITE_URL": "/playground/",
     "DASHBOARD_CALLBACK": "tokenry.web.dashboard.dashboard",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("web/icon.svg")}],
+    "SCRIPTS": [lambda request: static("web/admin.js")],
+    "COLORS": {
+        "primary": {
+            "50": "#eef2ff", "100": "#e0e7ff", "200": "#c7d2fe", "300": "#a5b4fc", "400": "#939bfa", "500": "#818cf8",
+            "600": "#4f46e5", "700": "#4338ca", "800": "#3730a3", "900": "#312e81", "950": "#1e1b4b",
+        },
+    },
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {
