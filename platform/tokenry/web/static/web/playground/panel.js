@@ -27,7 +27,7 @@ export class Panel {
         this.count = 0;
         this.settings = new Settings(this.root, bench.setup, () => this.write());
         this.part("model").addEventListener("change", () => this.inherit());
-        this.part("copy").addEventListener("click", () => navigator.clipboard.writeText(this.part("written").textContent));
+        this.part("copy").addEventListener("click", () => this.copy());
         this.tabs();
         bench.card.watch(this.log);
         this.fresh();
@@ -56,6 +56,18 @@ export class Panel {
         });
         this.part("written").setAttribute("aria-label", `The request of ${this.name}`);
         choose(this.way);
+    }
+
+    // Browsers hand out the clipboard on https and localhost only; elsewhere the text is selected, and the keyboard copies it.
+    async copy() {
+        const written = this.part("written");
+        if (navigator.clipboard) {
+            await navigator.clipboard.writeText(written.textContent);
+            this.part("copy").textContent = "Copied";
+            setTimeout(() => { this.part("copy").textContent = "Copy"; }, 1500);
+        } else {
+            getSelection().selectAllChildren(written);
+        }
     }
 
     offer(models) {
@@ -127,6 +139,7 @@ export class Panel {
         this.turn("user", el("div", { className: "said", textContent: text }));
         const root = el("div", { className: "waiting" });
         const turn = this.turn("assistant", root);
+        turn.scrollIntoView({ block: "nearest" }); // unfolded settings may have pushed the log off the screen
         const run = this.running = {
             id: `${this.name}-${++this.count}`, text, root, turn, answer: new Answer(root, request.model), begun: 0, first: null, last: null,
         };

@@ -4,6 +4,7 @@ import { el, options } from "./dom.js";
 
 const ASKED_FOR = "return_token_ids"; // the token view shows ids, so they are asked for until somebody says otherwise
 const NOT_SET = { max_tokens: "what is left of the context", seed: "a random one", stop: "none" };
+let fields = 0;
 
 export class Settings {
     constructor(root, setup, onChange) {
@@ -28,10 +29,11 @@ export class Settings {
     }
 
     field(group, name, control) {
-        const from = el("small", { textContent: " " });
-        const label = el("label", { data: { field: name } }, el("code", { textContent: name }), control, from);
-        this.part(group).append(label);
-        return { label, control, from };
+        const from = el("small", { textContent: " ", id: `from-${++fields}` });
+        control.setAttribute("aria-describedby", from.id);
+        const root = el("div", { data: { field: name } }, el("label", {}, el("code", { textContent: name }), control), from);
+        this.part(group).append(root);
+        return { root, control, from };
     }
 
     read() {
@@ -90,10 +92,10 @@ export class Settings {
 
     mark() {
         const isSet = ({ control }) => (control.tagName === "SELECT" ? control.value !== "inherit" : control.value.trim() !== "");
-        const fields = [...this.flags.values(), ...this.values.values()];
-        fields.forEach((field) => field.label.toggleAttribute("data-set", isSet(field)));
+        const all = [...this.flags.values(), ...this.values.values()];
+        all.forEach((field) => field.root.toggleAttribute("data-set", isSet(field)));
         const texts = ["system", "kwargs", "tools", "extra"].filter((name) => this.part(name).value.trim() !== "");
-        const count = fields.filter(isSet).length + texts.length;
+        const count = all.filter(isSet).length + texts.length;
         const badge = this.part("changed");
         badge.hidden = count === 0;
         badge.textContent = `${count} set`;
