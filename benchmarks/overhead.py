@@ -1,6 +1,9 @@
 """What the platform adds to a request beside the node's own time, and how many stream chunks one platform process relays.
 
-    python -m benchmarks.overhead [--seconds 10]
+    python -m benchmarks.overhead [--seconds 10] [--stores postgres]
+
+Everything is on: authentication, resolution, admission against every kind of limit of a key and its tenant, and the ledger; by default
+in one process over SQLite, with `--stores postgres` over PostgreSQL and Valkey, started from their wheels.
 
 The same scripted work goes to a node directly and through the platform, in alternating rounds of one run, as an open loop: requests
 leave on schedule whether or not earlier ones have been answered. The difference is what the platform adds. Machines are noisy:
@@ -16,7 +19,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +28,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.world import NODE_SECRET, World
+from tests.stores import Postgres, Valkey, running
+from tests.world import NODE_SECRET, Server, World
 
 RATES = (50, 100)
 ROUNDS = 3
@@ -32,6 +37,14 @@ PROMPT = [{"role": "user", "content": "What is the capital of France? Answer in 
 STEPS = [{"ids": [72 + i], "rows": []} for i in range(8)]
 SCRIPT = [{"ids": step["ids"]} for step in STEPS[:-1]] + [{"ids": STEPS[-1]["ids"], "finish": "stop"}]
 RELAY_STREAMS, RELAY_TOKENS = 16, 400
+LIMITED = """
+from tenants.models import Key, Limit, Price, Tenant
+tenant = Tenant.objects.get(pk={tenant})
+names = [field.name for field in Limit._meta.concrete_fields if field.name not in ("id", "tenant", "key")]
+for key in (None, Key.objects.get(tenant=tenant)):
+    Limit.objects.create(tenant=tenant, key=key, **dict.fromkeys(names, 10_000_000))
+Price.objects.create(model="m", input=1, output=2)
+"""
 
 
 @dataclass
@@ -42,6 +55,8 @@ class Target:
     url: str
     key: str
     body: dict[str, Any]
+    pid: int
+    cpu: float = 0.0  # seconds of its main process, for all requests of a rate
     times: list[float] = field(default_factory=list)  # seconds, whole answers
     firsts: list[float] = field(default_factory=list)  # seconds, to the first content of a stream
 
@@ -86,17 +101,22 @@ async def measure(targets: list[Target], seconds: float) -> None:
                 for target in targets:
                     target.times.clear()
                     target.firsts.clear()
+                    target.cpu = 0.0
                 for _ in range(ROUNDS):
                     for target in targets:
+                        used = cpu_seconds(target.pid)
                         await open_loop(partial(run, session, target), rate, seconds / ROUNDS)
-                report(f"{kind}, {rate}/s", [target.times if run is once else target.firsts for target in targets])
+                        target.cpu += cpu_seconds(target.pid) - used
+                report(f"{kind}, {rate}/s", targets, [target.times if run is once else target.firsts for target in targets])
 
 
-def report(what: str, samples: list[list[float]]) -> None:
+def report(what: str, targets: list[Target], samples: list[list[float]]) -> None:
+    """CPU time is said too: it hardly depends on what else the machine does."""
     direct, through = (percentiles(times) for times in samples)
+    cpu = " / ".join(f"{target.cpu / len(times) * 1000:.2f}" for target, times in zip(targets, samples, strict=True))
     added = [f"{(b - a) * 1000:6.2f}" for a, b in zip(direct, through, strict=True)]
     shown = [" / ".join(f"{value * 1000:6.2f}" for value in values) for values in (direct, through)]
-    print(f"{what:22}  node {shown[0]}   platform {shown[1]}   added p50 {added[0]}  p99 {added[1]} ms", flush=True)
+    print(f"{what:22}  node {shown[0]}   platform {shown[1]}   added p50 {added[0]}  p99 {added[1]}   CPU {cpu}", flush=True)
 
 
 def percentiles(times: list[float]) -> tuple[float, float]:
@@ -131,25 +151,42 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+@contextmanager
+def stores(kind: str) -> Iterator[dict[str, str]]:
+    """The environment of a platform on these stores."""
+    if kind == "embedded":
+        yield {}
+        return
+    with running(Postgres) as postgres, running(Valkey) as valkey:
+        yield {"DATABASE_URL": postgres.url(), "REDIS_URL": valkey.url, "TOKENRY_SECRET_KEY": "one secret for all " * 3}
+
+
+def doors(platform: Server, node: Server) -> list[Target]:
+    """The same work for the node and for the platform."""
+    tenant = platform.tenant("bench")
+    platform.manage("shell", "-v", "0", "-c", LIMITED.format(tenant=tenant.id))
+    chat = {"messages": PROMPT, "max_tokens": 16, "vllm_xargs": {"script": SCRIPT}}
+    prompt = tenant.http.post("/v1/chat/completions/render", json={"messages": PROMPT}).json()["token_ids"]
+    ids = {"token_ids": prompt, "sampling_params": {"max_tokens": 16, "extra_args": {"script": SCRIPT}}}
+    return [
+        Target("node", f"{node.url}/inference/v1/generate", NODE_SECRET, ids, node.process.pid),
+        Target("platform", f"{platform.url}/v1/chat/completions", tenant.key, chat, platform.process.pid),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=9, help="of load per door and rate (default 9)")
-    seconds = parser.parse_args().seconds
-    with tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--stores", choices=["embedded", "postgres"], default="embedded", help="postgres: PostgreSQL and Valkey")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, stores(options.stores) as env:
         world = World(Path(folder))
         try:
             node = world.scripted_node("node")
-            platform = world.scripted_platform("platform", node)
-            tenant = platform.tenant("bench")
-            chat = {"messages": PROMPT, "max_tokens": 16, "vllm_xargs": {"script": SCRIPT}}
-            prompt = tenant.http.post("/v1/chat/completions/render", json={"messages": PROMPT}).json()["token_ids"]
-            params = {"max_tokens": 16, "extra_args": {"script": SCRIPT}}
-            targets = [
-                Target("node", f"{node.url}/inference/v1/generate", NODE_SECRET, {"token_ids": prompt, "sampling_params": params}),
-                Target("platform", f"{platform.url}/v1/chat/completions", tenant.key, chat),
-            ]
-            print("milliseconds, p50 / p99", flush=True)
-            asyncio.run(measure(targets, seconds))
+            platform = world.scripted_platform("platform", node, env=env)
+            targets = doors(platform, node)
+            print(f"stores: {options.stores}; milliseconds, p50 / p99, and CPU per request of either process", flush=True)
+            asyncio.run(measure(targets, options.seconds))
             for _ in range(ROUNDS):
                 asyncio.run(relay(targets[1], platform.process.pid))
         finally:
