@@ -12,6 +12,7 @@ from inference.values import given, stop_list
 MAX_BIAS = 100.0
 MAX_SALT = 128
 MAX_STOPS = 256  # each is looked for at every token
+MAX_BAD_WORDS = 1024  # each is tokenized twice, and looked at in every step
 SALT_FORBIDDEN = "@/\\\0"
 BAD_WORDS_IDS = "bad_words_token_ids"  # in extra_args, for nodes without a tokenizer
 REASONING_END_IDS = "reasoning_end_token_ids"  # the same
@@ -59,8 +60,14 @@ def check_words(params: SamplingParams) -> None:
         raise BadRequest("stop cannot contain an empty string.", "stop")
     if stops and params.detokenize is False:
         raise BadRequest("stop needs text: it cannot be combined with detokenize=false.", "stop")
+    check_bad_words_count(given(params.bad_words, []), MAX_BAD_WORDS)
     if params.bad_words is not None and "" in params.bad_words:
         raise BadRequest("bad_words cannot contain an empty string.", "bad_words")
+
+
+def check_bad_words_count(words: Sequence[object], limit: int) -> None:
+    if len(words) > limit:
+        raise BadRequest(f"bad_words may hold at most {limit} entries, got {len(words)}.", "bad_words")
 
 
 def check_prompt(prompt: Sequence[int], model: ServedModel) -> None:

@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from inference.errors import BadRequest, SchemaError
 from inference.limits import (
     BAD_WORDS_IDS,
+    MAX_BAD_WORDS,
     REASONING_END_IDS,
     as_count,
     bias_by_id,
+    check_bad_words_count,
     check_limits,
     check_prompt,
     check_ranges,
@@ -192,6 +194,7 @@ def forbidden_sequences(params: SamplingParams, model: ServedModel) -> tuple[tup
         ids = bad_word_ids(given(params.bad_words, []), model.loaded_tokenizer)
     if not is_id_lists(ids):
         raise BadRequest(f"extra_args.{BAD_WORDS_IDS} must be a list of non-empty lists of token ids.", f"extra_args.{BAD_WORDS_IDS}")
+    check_bad_words_count(ids, 2 * MAX_BAD_WORDS)  # a word may make two sequences
     for sequence in ids:
         refuse_outside_vocabulary(sequence, model, "bad_words")
     return tuple(tuple(sequence) for sequence in ids)

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 TokenId = Annotated[int, Meta(ge=0)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+RequestId = Annotated[str, Meta(max_length=512)]  # a caller's own, and what endpoints and platforms put before it
 OutputMode = Literal["tokens", "text", "derender"]
 
 
@@ -59,7 +60,7 @@ class SamplingParams(Struct, kw_only=True, omit_defaults=True):
 class GenerateRequest(Struct, kw_only=True):
     """Body of generate and answer of render. Written with every key, nulls included."""
 
-    request_id: str | None = None
+    request_id: RequestId | None = None
     token_ids: Annotated[list[TokenId], Meta(min_length=1)]
     token_offsets: list[list[int]] | None = None
     features: dict[str, Any] | None = None

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from inference.protocol.generate import Int64, StreamOptions
+
+OwnId = Annotated[str, Meta(max_length=256)]  # every chunk of a stream repeats it
 
 
 class OpenAIRequest(Struct, kw_only=True):
     """The fields of chat and completions alike. Unknown keys are accepted and ignored, as OpenAI's servers do."""
 
     model: str | None = None
-    request_id: str | None = None
+    request_id: OwnId | None = None
     n: int | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -73,6 +73,23 @@ def test_a_nodes_weights_are_positive_numbers(scripted: Scene, weight: str) -> N
     refused(response, "x-tokenry-weight")
 
 
+@pytest.mark.parametrize("path", OPENAI)
+def test_more_bad_words_than_can_be_tokenized(scripted: Scene, path: str) -> None:
+    """A million short words once held up everybody for ten seconds."""
+    refused(scripted.alice.http.post(path, json={**OPENAI[path], "bad_words": ["ab"] * 1025}), "bad_words")
+
+
+def test_more_bad_words_than_a_step_can_look_at(scripted: Scene) -> None:
+    params = {"extra_args": {**GENERATE["sampling_params"]["extra_args"], "bad_words_token_ids": [[72, 73]] * 2049}}
+    for client in (scripted.alice.http, scripted.node.node_client):
+        refused(client.post("/inference/v1/generate", json={**GENERATE, "sampling_params": params}), "bad_words")
+
+
+@pytest.mark.parametrize("path", [*OPENAI, "/inference/v1/generate"])
+def test_a_request_id_that_every_chunk_would_repeat(scripted: Scene, path: str) -> None:
+    refused(scripted.alice.http.post(path, json={**OPENAI.get(path, GENERATE), "request_id": "x" * 1000}), "request_id")
+
+
 def refused(response: Any, field: str) -> None:
     assert response.status_code == 400, response.text[:300]
     assert response.json()["error"]["param"] in (field, f"body.{field}", f"body.sampling_params.{field}")

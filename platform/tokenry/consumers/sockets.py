@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 from django.conf import settings
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from inference.errors import ApiError, BadRequest, ModelNotFound, RateLimited
 from inference.model import ServedModel
@@ -36,7 +36,7 @@ class Frame(Struct, kw_only=True):
     """What a client sends. `request` stays raw: it is read as strictly as an HTTP body is, and by the same code."""
 
     type: str
-    stream_id: str
+    stream_id: Annotated[str, Meta(max_length=256)]  # every frame of the stream repeats it
     request: Raw | UnsetType = UNSET
 
 
