@@ -68,7 +68,8 @@ class Command(BaseCommand):
         self.say(
             f"\nTokenry is ready on {url}\n\n"
             f"  key         {key}\n"
-            f"  admin       {url}/admin/   user {demo.username}, password {password}\n"
+            f"  playground  {url}/playground/   user {demo.username}, password {password}\n"
+            f"  admin       {url}/admin/   the same login\n"
             f"  schema      {url}/schema\n\n"
             f"Try it:\n\n"
             f"  curl {url}/v1/chat/completions -H 'Authorization: Bearer {demo.key or 'KEY'}' \\\n"
