@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,8 @@ LOGIN_URL = "/admin/login/"
 STATIC_URL = "/static/"
 STATIC_ROOT = TOKENRY_HOME / "static"
 WHITENOISE_USE_FINDERS = True  # served from the packages themselves: no collectstatic before the first start
+# Files come in pieces, which Django reads as a whole, and warns of. They are small.
+warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
