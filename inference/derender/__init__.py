@@ -7,6 +7,7 @@ from inference.derender.answers import Answer, as_chunks, cached_tokens
 from inference.derender.chat_answer import ChatAnswer
 from inference.derender.chunk import derender_chat_chunk, derender_completion_chunk
 from inference.derender.completion_answer import CompletionAnswer
+from inference.derender.session import Session, open_session
 from inference.derender.whole import derender_chat, derender_completion
 from inference.derender.writer import TextWriter, text_writer
 
@@ -14,6 +15,7 @@ __all__ = [
     "Answer",
     "ChatAnswer",
     "CompletionAnswer",
+    "Session",
     "TextWriter",
     "as_chunks",
     "cached_tokens",
@@ -21,5 +23,6 @@ __all__ = [
     "derender_chat_chunk",
     "derender_completion",
     "derender_completion_chunk",
+    "open_session",
     "text_writer",
 ]

@@ -52,15 +52,17 @@ def checked_entries(logprobs: Any, model: ServedModel, path: str) -> list[TokenL
     return entries
 
 
-def check_chunk(chunk: GenerateChunk, state: StreamState, prompt_token_ids: Sequence[int] | None, model: ServedModel) -> None:
+def check_chunk(chunk: GenerateChunk) -> None:
     check_mode(chunk.output_mode, "body.generate_chunk")
     if len(chunk.choices) > 1:
         raise BadRequest(f"A call takes at most one choice, got {len(chunk.choices)}.", "generate_chunk.choices")
+
+
+def check_state(state: StreamState) -> None:
     if sum(state.output_chunk_lens) != len(state.output_token_ids):
         raise SchemaError(
             "body.stream_state: output_chunk_lens must sum to the number of output_token_ids", "body.stream_state.output_chunk_lens"
         )
-    check_length("prompt_token_ids", prompt_token_ids, model, "prompt_token_ids")
 
 
 def check_history(prompt: int, history: int, delta: int, model: ServedModel) -> None:

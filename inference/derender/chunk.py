@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType, structs
 
-from inference.derender.bounds import check_chunk, check_history, checked_entries
+from inference.derender.bounds import check_chunk, check_history, check_length, check_state, checked_entries
 from inference.derender.chat_choice import ChatChoice, ChatNews
 from inference.derender.completion_answer import kept_candidates
-from inference.derender.whole import NO_ENDING, answer_id, chat_namer, skips, usage
+from inference.derender.whole import answer_id, chat_namer, shown_ending, skips, usage
 from inference.detokenize import Detokenizer
 from inference.errors import BadRequest
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
 from inference.parsing import required_context
-from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatDelta, ChatLogprobs
-from inference.protocol.completions import CompletionChunk, CompletionChunkChoice
+from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatCompletionRequest, ChatDelta, ChatLogprobs
+from inference.protocol.completions import CompletionChunk, CompletionChunkChoice, CompletionRequest
 from inference.protocol.derender import (
     DerenderChatStreamRequest,
     DerenderCompletionStreamRequest,
@@ -41,54 +41,82 @@ def derender_chat_chunk(request: DerenderChatStreamRequest, model: ServedModel, 
     """
     name = model.answering_to(request.model)
     chunk, state = request.generate_chunk, carried_state(request.stream_state)
-    check_chunk(chunk, state, request.prompt_token_ids, model)
+    check_chunk(chunk)
+    check_length("prompt_token_ids", request.prompt_token_ids, model, "prompt_token_ids")
+    context = parser_context(request.chat_request, request.prompt_token_ids, model, effective)
     prompt = prompt_ids(request.prompt_token_ids, chunk.prompt_token_ids)
-    context = required_context(request.chat_request, effective, model)
-    if model.has_parser and request.prompt_token_ids is None:
+    shown = [ChatStream(context, request.chat_request, model, effective, prompt, state).feed(part) for part in chunk.choices]
+    return DerenderedChatChunk(chunk=chat_chunk(chunk, shown, name, request.prompt_tokens), stream_state=state)
+
+
+def parser_context(
+    original: ChatCompletionRequest | None, prompt_token_ids: Sequence[int] | None, model: ServedModel, effective: Effective
+) -> ParseContext:
+    """Raises BadRequest: a parser is configured, and what it must know is missing."""
+    context = required_context(original, effective, model)
+    if model.has_parser and prompt_token_ids is None:
         raise BadRequest("prompt_token_ids is required: the prompt says whether the answer begins with reasoning.", "prompt_token_ids")
-    shown = [chat_part(part, request, state, context, model, effective, prompt) for part in chunk.choices]
-    made = ChatChunk(
+    return context
+
+
+class ChatStream:
+    """One choice of a streamed chat, from where its state left it. The state moves along with what is fed."""
+
+    def __init__(
+        self,
+        context: ParseContext,
+        original: ChatCompletionRequest | None,
+        model: ServedModel,
+        effective: Effective,
+        prompt: Sequence[int] | None,
+        state: StreamState,
+    ) -> None:
+        self.model = model
+        self.state = state
+        self.prompt_length = 0 if prompt is None else len(prompt)
+        self.returns_ids: bool = effective["return_token_ids"]
+        check_history(self.prompt_length, len(state.output_token_ids), 0, model)
+        self.choice = ChatChoice(
+            context,
+            model,
+            prompt,
+            chat_namer(original, model, effective),
+            skip_special_tokens=skips(model, effective),
+            ending=shown_ending(original, model, effective),
+            tool_call_ids=state.last_tool_call_ids,
+        )
+        replay(self.choice, state)
+
+    def feed(self, part: GenerateChunkChoice) -> ChatChunkChoice:
+        """The chunk's choice. One that is refused has moved nothing."""
+        ids = [] if part.token_ids is None else part.token_ids
+        check_history(self.prompt_length, len(self.state.output_token_ids), len(ids), self.model)
+        entries = checked_entries(part.logprobs, self.model, "body.generate_chunk.choices.0.logprobs")
+        news = self.choice.feed(ids, entries, part.finish_reason, part.stop_reason)
+        role = None if self.state.role_sent else "assistant"
+        advance(self.state, self.choice, ids)
+        unnamed = part.logprobs is not None and entries is None and not self.choice.hidden
+        return ChatChunkChoice(
+            index=part.index,
+            delta=full_delta(news, role),
+            logprobs=ChatLogprobs() if unnamed else news.logprobs,
+            finish_reason=news.finish_reason,
+            stop_reason=news.stop_reason,
+            token_ids=news.token_ids if self.returns_ids else None,
+        )
+
+
+def chat_chunk(chunk: GenerateChunk, shown: list[ChatChunkChoice], name: str, prompt_tokens: int | None) -> ChatChunk:
+    return ChatChunk(
         id=answer_id(chunk.request_id),
         created=int(time.time()),
         model=name,
         choices=shown,
-        usage=chunk_usage(chunk, request.prompt_tokens),
+        usage=chunk_usage(chunk, prompt_tokens),
         system_fingerprint=None,
         prompt_token_ids=None,
         prompt_text=None,
         metrics=None if chunk.metrics is UNSET else chunk.metrics,
-    )
-    return DerenderedChatChunk(chunk=made, stream_state=state)
-
-
-def chat_part(
-    part: GenerateChunkChoice,
-    request: DerenderChatStreamRequest,
-    state: StreamState,
-    context: ParseContext,
-    model: ServedModel,
-    effective: Effective,
-    prompt: Sequence[int] | None,
-) -> ChatChunkChoice:
-    """The chunk's choice; `state` moves on."""
-    ids = [] if part.token_ids is None else part.token_ids
-    check_history(0 if prompt is None else len(prompt), len(state.output_token_ids), len(ids), model)
-    entries = checked_entries(part.logprobs, model, "body.generate_chunk.choices.0.logprobs")
-    namer = chat_namer(request.chat_request, model, effective)
-    choice = ChatChoice(
-        context, model, prompt, namer, skip_special_tokens=skips(model, effective), ending=NO_ENDING, tool_call_ids=state.last_tool_call_ids
-    )
-    replay(choice, state)
-    news = choice.feed(ids, entries, part.finish_reason, part.stop_reason)
-    role = None if state.role_sent else "assistant"
-    advance(state, choice, ids)
-    return ChatChunkChoice(
-        index=part.index,
-        delta=full_delta(news, role),
-        logprobs=ChatLogprobs() if part.logprobs is not None and entries is None and not choice.hidden else news.logprobs,
-        finish_reason=news.finish_reason,
-        stop_reason=news.stop_reason,
-        token_ids=news.token_ids if effective["return_token_ids"] else None,
     )
 
 
@@ -105,7 +133,7 @@ def replay(choice: ChatChoice, state: StreamState) -> None:
 
 
 def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
-    """A window for a plain choice; for a parser all ids, from which it can be made again."""
+    """A window for a plain choice; for a parser all ids, from which it can be made again. The lists grow in place: they can be long."""
     state.role_sent = True
     state.logprob_context_token_ids = choice.namer.context
     if choice.parser is None:
@@ -114,8 +142,8 @@ def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
     state.tools_streamed = state.tools_streamed or choice.called
     state.last_tool_call_ids = choice.parser.tool_call_ids
     if ids:
-        state.output_token_ids = [*state.output_token_ids, *ids]
-        state.output_chunk_lens = [*state.output_chunk_lens, len(ids)]
+        state.output_token_ids += ids
+        state.output_chunk_lens.append(len(ids))
 
 
 def full_delta(news: ChatNews, role: str | None) -> ChatDelta:
@@ -135,21 +163,32 @@ def derender_completion_chunk(
     """
     name = model.answering_to(request.model)
     chunk, state = request.generate_chunk, carried_state(request.stream_state)
-    check_chunk(chunk, state, request.prompt_token_ids, model)
-    made = CompletionChunk(
+    check_chunk(chunk)
+    check_length("prompt_token_ids", request.prompt_token_ids, model, "prompt_token_ids")
+    prompt = prompt_ids(request.prompt_token_ids, chunk.prompt_token_ids)
+    shown = [text_part(part, request.completion_request, state, model, effective, prompt) for part in chunk.choices]
+    return DerenderedCompletionChunk(chunk=text_chunk(chunk, shown, name, request.prompt_tokens), stream_state=state)
+
+
+def text_chunk(chunk: GenerateChunk, shown: list[CompletionChunkChoice], name: str, prompt_tokens: int | None) -> CompletionChunk:
+    return CompletionChunk(
         id=answer_id(chunk.request_id),
         created=int(time.time()),
         model=name,
-        choices=[text_part(part, request, state, model, effective) for part in chunk.choices],
-        usage=chunk_usage(chunk, request.prompt_tokens),
+        choices=shown,
+        usage=chunk_usage(chunk, prompt_tokens),
         system_fingerprint=None,
         metrics=None if chunk.metrics is UNSET else chunk.metrics,
     )
-    return DerenderedCompletionChunk(chunk=made, stream_state=state)
 
 
 def text_part(
-    part: GenerateChunkChoice, request: DerenderCompletionStreamRequest, state: StreamState, model: ServedModel, effective: Effective
+    part: GenerateChunkChoice,
+    original: CompletionRequest | None,
+    state: StreamState,
+    model: ServedModel,
+    effective: Effective,
+    prompt: Sequence[int] | None,
 ) -> CompletionChunkChoice:
     """The chunk's choice; `state` moves on. The offset goes on in token strings where there are any, else in the text."""
     ids = [] if part.token_ids is None else part.token_ids
@@ -158,9 +197,9 @@ def text_part(
     if state.prev_tokens:
         detokenizer.restore(state)
     else:
-        detokenizer.seed(prompt_ids(request.prompt_token_ids, request.generate_chunk.prompt_token_ids))
+        detokenizer.seed(prompt)
     text = detokenizer.feed(ids)
-    namer = text_namer(request, state, model, effective)
+    namer = text_namer(original, state, model, effective)
     logprobs = None if entries is None else namer.completion(entries)
     namer.pass_by(ids)
     detokenizer.save(state, fed=bool(ids))
@@ -176,8 +215,7 @@ def text_part(
     )
 
 
-def text_namer(request: DerenderCompletionStreamRequest, state: StreamState, model: ServedModel, effective: Effective) -> TokenNamer:
-    original = request.completion_request
+def text_namer(original: CompletionRequest | None, state: StreamState, model: ServedModel, effective: Effective) -> TokenNamer:
     keep = None if original is None else kept_candidates(original)
     namer = TokenNamer(model.tokenizer, as_ids=effective["return_tokens_as_token_ids"], keep=keep)
     namer.context, namer.text_offset = state.logprob_context_token_ids, state.logprob_text_offset
@@ -185,8 +223,15 @@ def text_namer(request: DerenderCompletionStreamRequest, state: StreamState, mod
 
 
 def carried_state(state: StreamState | None) -> StreamState:
-    """A state of our own to write to."""
-    return StreamState() if state is None else structs.replace(state)
+    """A state of our own to write to, its growing lists too.
+
+    Raises:
+        SchemaError: it contradicts itself.
+    """
+    if state is None:
+        return StreamState()
+    check_state(state)
+    return structs.replace(state, output_token_ids=[*state.output_token_ids], output_chunk_lens=[*state.output_chunk_lens])
 
 
 def prompt_ids(own: list[int] | None, from_chunk: list[int] | UnsetType | None) -> list[int] | None:

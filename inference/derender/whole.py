@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
+from inference.derender.answers import ending
 from inference.derender.bounds import check_count, check_length, check_response, checked_entries, choice_ids
 from inference.derender.chat_answer import kept_candidates
 from inference.derender.chat_choice import ChatChoice
@@ -64,7 +66,7 @@ def chat_choice(
     choice, ids, entries = checked
     maker = ChatChoice(
         context, model, prompt, chat_namer(request.chat_request, model, effective), skip_special_tokens=skips(model, effective),
-        ending=NO_ENDING,
+        ending=shown_ending(request.chat_request, model, effective),
     )
     reason = choice.finish_reason
     news = maker.feed(ids, entries, reason, choice.stop_reason)
@@ -165,6 +167,14 @@ def skips(model: ServedModel, effective: Effective) -> bool:
     """A parser must see the markers, special or not (pipeline.md 7)."""
     wanted: bool = effective["skip_special_tokens"]
     return False if model.has_parser else wanted
+
+
+def shown_ending(original: chat.ChatCompletionRequest | None, model: ServedModel, effective: Effective) -> Ending:
+    """Where a parser must see special tokens and the request did not ask for them, the one that ended the answer is left out, as coupled
+    answers leave it out: it is no part of the message."""
+    if original is None or not model.has_parser or not effective["skip_special_tokens"]:
+        return NO_ENDING
+    return replace(ending(original, effective, model), stops=())
 
 
 def answer_id(request_id: str | None) -> str:

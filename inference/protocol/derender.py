@@ -72,6 +72,24 @@ class DerenderCompletionStreamRequest(Struct, kw_only=True):
     strict: bool | None = None
 
 
+class OpenSession(Struct, kw_only=True):
+    """What a session is opened with: what the stateless calls carry each time. `stream_states` by choice index; `stream_state` is 0's."""
+
+    chat_request: ChatCompletionRequest | None = None
+    completion_request: CompletionRequest | None = None
+    model: str | None = None
+    prompt_tokens: NonNegative | None = None
+    prompt_token_ids: list[TokenId] | None = None
+    stream_state: StreamState | None = None
+    stream_states: dict[NonNegative, StreamState] | None = None
+
+    @property
+    def history(self) -> int:
+        """Ids that must be read again to go on."""
+        states = [*({} if self.stream_states is None else self.stream_states).values(), self.stream_state]
+        return sum(len(state.output_token_ids) for state in states if state is not None)
+
+
 class DerenderedChatChunk(Struct, kw_only=True):
     chunk: ChatChunk
     stream_state: StreamState

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -56,6 +56,7 @@ class PlatformState(State):
     fleet: Fleet
     accounting: Accounting
     watch: Watch = field(default_factory=Watch)
+    sessions: Counter[str] = field(default_factory=Counter)  # open derender sessions, by tenant
 
     async def start(self) -> None:
         await self.accounting.start()

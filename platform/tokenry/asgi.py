@@ -25,6 +25,7 @@ from tokenry.consumers.abort import AbortConsumer
 from tokenry.consumers.completions import ChatConsumer, TextConsumer
 from tokenry.consumers.generate import GenerateConsumer
 from tokenry.consumers.node import NodeAbort, NodeCapabilities, NodeGenerate, NodeHealth, NodeMetrics, NodeModels, NodeNotFound
+from tokenry.consumers.sessions import DerenderSocket
 from tokenry.consumers.sockets import ChatSocket, TextSocket
 from tokenry.errors import PAGES
 from tokenry.guard import App, Guard, Receive, Scope, Send
@@ -39,6 +40,7 @@ PLATFORM_HTTP: dict[str, App] = {
 PLATFORM_SOCKETS: dict[str, App] = {
     "/v1/chat/completions": ChatSocket.as_asgi(),
     "/v1/completions": TextSocket.as_asgi(),
+    "/v1/derender/session": DerenderSocket.as_asgi(),
 }
 NODE_HTTP: dict[str, App] = {
     "/inference/v1/generate": NodeGenerate.as_asgi(),
