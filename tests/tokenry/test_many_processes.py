@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.stores import Postgres, Valkey
+from tenants import services
+from tenants.models import Key
+from tests.stores import Postgres, Valkey, using_database
 from tests.world import Server, World, script
 
 pytestmark = pytest.mark.slow
@@ -29,11 +33,11 @@ PROMPT_TOKENS = 21
 
 @pytest.fixture(scope="module")
 def fleet(world: World, postgres: Postgres, valkey: Valkey) -> list[Server]:
-    """One node, and three platforms that share everything."""
+    """One node, and four platforms that share everything."""
     postgres.run("CREATE DATABASE many_processes")
     env = {"DATABASE_URL": postgres.url("many_processes"), "REDIS_URL": valkey.url, "TOKENRY_SECRET_KEY": "one secret for all " * 3}
     node = world.scripted_node("shared-node")
-    return [world.scripted_platform(f"platform-{n}", node, env=env) for n in range(3)]
+    return [world.scripted_platform(f"platform-{n}", node, env=env) for n in range(4)]
 
 
 def limited(server: Server, name: str, **bounds: int):
@@ -71,12 +75,42 @@ def test_fifty_at_once_against_a_limit_of_ten(fleet: list[Server], bounds, body,
 
 def test_a_key_revoked_on_one_is_dead_on_all_within_a_second(fleet: list[Server]):
     tenant = limited(fleet[0], "to be revoked")
-    assert [httpx.post(server.url + PATH, json=QUICK, headers=tenant.headers).status_code for server in fleet] == [200] * 3
+    assert [httpx.post(server.url + PATH, json=QUICK, headers=tenant.headers).status_code for server in fleet] == [200] * 4
     public_id = tenant.key.split("_")[1]
     code = f"services.revoke_key(key=Key.objects.get(public_id='{public_id}'))"
     run(fleet[0], f"from tenants import services; from tenants.models import Key; {code}")
     time.sleep(1)
-    assert [httpx.post(server.url + PATH, json=QUICK, headers=tenant.headers).status_code for server in fleet] == [401] * 3
+    assert [httpx.post(server.url + PATH, json=QUICK, headers=tenant.headers).status_code for server in fleet] == [401] * 4
+
+
+def test_a_hundred_keys_revoked_at_random_moments_under_load(fleet: list[Server], postgres: Postgres, django_db_blocker: Any):
+    """No request that begins a second after its key's end is let in, on no process."""
+    tenant = limited(fleet[0], "of a hundred keys")
+    make = f"[services.create_key(tenant=Tenant.objects.get(pk={tenant.id}), name=str(n))[1] for n in range(100)]"
+    keys = run(fleet[0], f"from tenants import services; from tenants.models import Tenant; print(*{make}, sep='\\n')").splitlines()[-100:]
+    let_in: list[tuple[str, float]] = []  # (public id, when it was sent) of requests that were answered
+    over = threading.Event()
+
+    def call(client: httpx.Client) -> None:
+        while not over.is_set():
+            key, server, begun = random.choice(keys), random.choice(fleet), time.time()
+            if client.post(server.url + PATH, json=QUICK, headers={"Authorization": f"Bearer {key}"}).status_code == 200:
+                let_in.append((key.split("_")[1], begun))
+
+    with httpx.Client(timeout=60) as client, ThreadPoolExecutor(8) as pool, django_db_blocker.unblock():
+        for _ in range(8):
+            pool.submit(call, client)
+        with using_database(postgres.url("many_processes")):
+            for key in random.sample(keys, 100):
+                time.sleep(random.expovariate(12))
+                services.revoke_key(key=Key.objects.get(public_id=key.split("_")[1]))
+            time.sleep(2)
+            over.set()
+            revoked = Key.objects.filter(tenant_id=int(tenant.id), revoked_at__isnull=False)
+            ended = {key.public_id: key.revoked_at.timestamp() for key in revoked}
+    assert len(ended) == 100
+    assert len(let_in) > 50
+    assert [(key, begun - ended[key]) for key, begun in let_in if begun > ended[key] + 1] == []
 
 
 def test_a_platform_that_is_killed_with_streams_open(world: World, fleet: list[Server]):
