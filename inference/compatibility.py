@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from inference.errors import Conflict, brief
 from inference.model import ServedModel
@@ -14,22 +12,36 @@ from inference.protocol.generate import ParseContext
 MODES = ("tokens", "text", "derender")
 
 
-def capabilities(model: ServedModel) -> dict[str, Any]:
-    """Modes, `parse_context` keys and parsers of this server: what a render or derender tier may count on."""
+class Capabilities(Struct, kw_only=True):
+    """Modes, `parse_context` keys and parsers of a server: what a render or derender tier may count on."""
+
+    object: str = "scale_out.capabilities"
+    model: str
+    output_modes: list[str]
+    parse_context_keys: list[str]
+    reasoning_parsers: list[str]
+    tool_call_parsers: list[str]
+    reasoning_parser: str | None
+    tool_call_parser: str | None
+    render_fingerprint: str | None
+    max_model_len: int
+    max_logprobs: int
+
+
+def capabilities(model: ServedModel) -> Capabilities:
     has_text = model.loaded_tokenizer is not None
-    return {
-        "object": "scale_out.capabilities",
-        "model": model.name,
-        "output_modes": list(MODES if has_text else MODES[:1]),
-        "parse_context_keys": list(ParseContext.__struct_fields__),
-        "reasoning_parsers": sorted(REASONING_PARSERS),
-        "tool_call_parsers": sorted(TOOL_PARSERS),
-        "reasoning_parser": model.reasoning_parser,
-        "tool_call_parser": model.tool_call_parser,
-        "render_fingerprint": model.fingerprint if has_text else None,
-        "max_model_len": model.max_model_len,
-        "max_logprobs": model.max_logprobs,
-    }
+    return Capabilities(
+        model=model.name,
+        output_modes=list(MODES if has_text else MODES[:1]),
+        parse_context_keys=list(ParseContext.__struct_fields__),
+        reasoning_parsers=sorted(REASONING_PARSERS),
+        tool_call_parsers=sorted(TOOL_PARSERS),
+        reasoning_parser=model.reasoning_parser,
+        tool_call_parser=model.tool_call_parser,
+        render_fingerprint=model.fingerprint if has_text else None,
+        max_model_len=model.max_model_len,
+        max_logprobs=model.max_logprobs,
+    )
 
 
 def fingerprint_warning(given: str | None | UnsetType, model: ServedModel, *, strict: bool | None) -> str | None:

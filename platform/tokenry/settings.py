@@ -102,6 +102,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "channels",
     "tenants",
 ]
@@ -159,7 +160,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["tokenry.api.codec.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["tokenry.api.codec.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tokenry.api.codec.AnyAccept",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "tokenry.api.autoschema.BodiesByTable",
     "EXCEPTION_HANDLER": "tokenry.errors.drf_handler",
     "UNAUTHENTICATED_USER": None,
 }
@@ -167,7 +168,11 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Tokenry",
     "DESCRIPTION": "A multi-tenant LLM API: OpenAI's endpoints, and render, generate and derender as three services.",
     "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",  # whose schemas are JSON Schema, as the wire types give it
+    "POSTPROCESSING_HOOKS": ["tokenry.api.schema.with_wire_types"],
     "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",  # the docs page asks no other host for anything
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "ENABLE_DJANGO_DEPLOY_CHECK": False,  # it asks for serializers, and bodies here are the strict codec's
 }
 MODEL_LAYERS = "tokenry.application.model_layers"  # what the tenants' defaults stand on: the model's own values, and the server's

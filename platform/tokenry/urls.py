@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularAPIView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
 from tenants.admin import site
 from tokenry.api import health
@@ -47,7 +47,8 @@ urlpatterns = [
     path("version", health.version),
     path("readyz", health.readyz),
     path("metrics", health.metrics),
-    path("schema", SpectacularAPIView.as_view()),
+    path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
+    path("docs/", SpectacularSwaggerView.as_view(url_name="schema")),
     path("playground/", PlaygroundPage.as_view(), name="playground"),
     path("playground/ticket", TicketData.as_view(), name="playground-ticket"),
     path("playground/defaults", DefaultsData.as_view(), name="playground-defaults"),

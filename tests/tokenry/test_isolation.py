@@ -77,7 +77,7 @@ PERSON: dict[tuple[str, str], list[tuple[str, Any, int]]] = {
     ("GET", "/usage/export"): [("/usage/export?tenant={tenant}", None, 404), ("/usage/export?key={key}", None, 200)],
 }
 # By nobody: they know of no tenant.
-OPEN = {("GET", path) for path in ("/healthz", "/health", "/ping", "/version", "/readyz", "/metrics", "/schema")}
+OPEN = {("GET", path) for path in ("/healthz", "/health", "/ping", "/version", "/readyz", "/metrics", "/schema", "/docs/")}
 ELSEWHERE = {
     ("GET", "/"),  # the admin's front page: tests/tenants/test_admin_isolation.py
     ("POST", "/inference/v1/abort_requests"), ("SOCKET", "/v1/chat/completions"), ("SOCKET", "/v1/completions"),  # below

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from inference.resolve import Layer, resolve
+from inference.resolve import Layer, Source, resolve
 from tokenry.api.base import TenantView, answer
 from tokenry.application import platform_state
 from tokenry.pipeline import layers_of
+
+
+class Sourced(Struct, kw_only=True):
+    value: Any
+    source: Source
+
+
+class Bound(Struct, kw_only=True):
+    """What binds a request beyond a default."""
+
+    field: str
+    kind: str  # enforced, range or forbidden
+    reject: bool
+    low: float | None
+    high: float | None
+    source: Source
+
+
+class Defaults(Struct, kw_only=True):
+    object: str = "defaults"
+    model: str
+    fields: dict[str, Sourced]
+    policies: list[Bound]
 
 
 class DefaultsView(TenantView):
     def get(self, request: Request) -> Response:
         model = platform_state().fleet.model(request.query_params.get("model"), self.caller.models)
         layers = layers_of(self.caller, model)
-        fields = resolve({}, layers).explain()
-        return answer({"object": "defaults", "model": model.name, "fields": fields, "policies": policies(layers)})
+        fields = {name: Sourced(**shown) for name, shown in resolve({}, layers).explain().items()}
+        return answer(Defaults(model=model.name, fields=fields, policies=policies(layers)))
 
 
-def policies(layers: tuple[Layer, ...]) -> list[dict[str, Any]]:
-    """What binds a request beyond defaults: enforced, ranged and forbidden fields."""
+def policies(layers: tuple[Layer, ...]) -> list[Bound]:
     return [
-        {"field": name, "kind": policy.kind, "reject": policy.reject, "low": policy.low, "high": policy.high, "source": layer.source}
+        Bound(field=name, kind=policy.kind, reject=policy.reject, low=policy.low, high=policy.high, source=layer.source)
         for layer in layers
         for name, policy in layer.policies.items()
     ]

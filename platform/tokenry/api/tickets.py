@@ -16,6 +16,13 @@ class TicketRequest(Struct, kw_only=True):
     model: str | None = None
 
 
+class Ticket(Struct, kw_only=True):
+    object: str = "ticket"
+    ticket: str
+    model: str | None
+    expires_in: int  # seconds
+
+
 class TicketsView(TenantView):
     def post(self, request: Request) -> Response:
         wanted = decode(TicketRequest, request.data)
@@ -23,4 +30,4 @@ class TicketsView(TenantView):
         if name:
             platform_state().fleet.model(name, self.caller.models)
         ticket = tickets.sell(caller=self.caller, model=name)
-        return answer({"object": "ticket", "ticket": ticket, "model": wanted.model, "expires_in": int(tickets.LIFETIME.total_seconds())})
+        return answer(Ticket(ticket=ticket, model=wanted.model, expires_in=int(tickets.LIFETIME.total_seconds())))
