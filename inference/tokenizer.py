@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from inference.errors import BadRequest
+from inference.pieces import form_of, piece_bytes
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REPLACEMENT = "\ufffd"
@@ -59,6 +60,8 @@ class Tokenizer:
         self.eos_token_id = self._id_of("eos_token")
         self.bos_token_id = self._id_of("bos_token")
         self._texts: dict[int, TokenText] = {}
+        self._form = form_of(None if backend.decoder is None else json.loads(backend.decoder.__getstate__()))
+        self._added = {i: token.content.encode() for i, token in backend.get_added_tokens_decoder().items()}
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -115,6 +118,13 @@ class Tokenizer:
         if known is None:
             known = self._texts[token_id] = self._text(token_id)
         return known
+
+    def raw(self, token_id: int) -> bytes:
+        """The token's own bytes, which may be part of a character; none outside the vocabulary."""
+        added, piece = self._added.get(token_id), self.piece(token_id)
+        if added is not None:
+            return added
+        return b"" if piece is None else piece_bytes(piece, self._form)
 
     def _text(self, token_id: int) -> TokenText:
         piece = self.piece(token_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from inference.derender.answers import FINGERPRINT, Answer, Prompt, ending
-from inference.derender.chat_choice import ChatChoice, ChatNews, whole_logprobs
+from inference.derender.chat_choice import ChatChoice, ChatNews, whole_logprobs, whole_offsets
 from inference.derender.choice import skips_specials
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
@@ -42,6 +42,7 @@ class ChatAnswer(Answer):
         self.rendered = rendered
         self.wants_logprobs = request.logprobs is True or request.logprob_token_ids is not None
         self.returns_text = request.return_prompt_text is True
+        self.returns_offsets = request.return_output_offsets is True
         self.choices = [self._choice(request, effective, model) for _ in range(self.n)]
         self.prompts = [Prompt(rendered, [choice.choice for choice in self.choices])]
         self.news: list[list[ChatNews]] = [[] for _ in self.choices]
@@ -55,6 +56,7 @@ class ChatAnswer(Answer):
             TokenNamer(model.tokenizer, as_ids=as_ids, keep=keep, coupled=True),
             skip_special_tokens=skips_specials(self.rendered.generate.sampling_params),
             ending=ending(request, effective, model),
+            offsets=self.returns_offsets,
         )
 
     @property
@@ -103,13 +105,15 @@ class ChatAnswer(Answer):
     def _shown(self, index: int, news: ChatNews) -> ChatChunk | None:
         """Nothing for news that show nothing: text held back, markup that a parser took."""
         ids = news.token_ids if self.return_ids else None
-        if news.silent and news.finish_reason is None and news.logprobs is None and not ids:
+        if news.silent and news.finish_reason is None and news.logprobs is None and not ids and not news.offsets:
             return None
         choice = ChatChunkChoice(
             index=index, delta=delta_of(news.parsed), logprobs=news.logprobs, finish_reason=news.finish_reason, token_ids=ids
         )
         if news.finish_reason is not None:
             choice.stop_reason = news.stop_reason
+        if self.returns_offsets:
+            choice.output_offsets = news.offsets
         chunk = ChatChunk(id=self.id, created=self.created, model=self.model, choices=[choice])
         if self.continuous:
             chunk.usage = self._running_usage(self.choices[index].choice.count)
@@ -147,6 +151,7 @@ class ChatAnswer(Answer):
             finish_reason=None if last is None else last.finish_reason,
             stop_reason=None if last is None else last.stop_reason,
             token_ids=self._shown_ids(index) if self.return_ids else None,
+            output_offsets=whole_offsets(news) if self.returns_offsets else UNSET,
         )
 
     def _shown_ids(self, index: int) -> list[int] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inference.derender.choice import Choice, Ending
+from inference.derender.choice import Choice, Delta, Ending
 from inference.detokenize import Detokenizer
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
-from inference.parsers import MessageBuilder, ParsedDelta, Parser, finish_reason
+from inference.output_offsets import OutputOffsets
+from inference.parsers import MessageBuilder, ParsedDelta, Parser, Span, finish_reason
 from inference.parsing import choice_parser, hides_tokens
-from inference.protocol.chat import ChatLogprobs, ChatMessage
+from inference.protocol.chat import ChatLogprobs, ChatMessage, TokenOffset
 from inference.protocol.generate import ParseContext, TokenLogprobs
 
 
@@ -24,6 +25,7 @@ class ChatNews:
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    offsets: list[TokenOffset] | None = None
 
     @property
     def silent(self) -> bool:
@@ -34,7 +36,7 @@ class ChatNews:
 class ChatChoice:
     """Lives as long as its choice. Hidden reasoning takes the tokens and logprobs with it that would give it away."""
 
-    __slots__ = ("called", "choice", "context", "detokenizer", "hidden", "namer", "parser")
+    __slots__ = ("called", "choice", "context", "detokenizer", "ending_ids", "hidden", "namer", "offsets", "parser")
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class ChatChoice:
         ending: Ending,
         tool_call_ids: Sequence[str] = (),
         parses: bool = True,
+        offsets: bool = False,
     ) -> None:
         self.context = context
         self.detokenizer = Detokenizer(model.tokenizer, skip_special_tokens=skip_special_tokens)
@@ -57,6 +60,9 @@ class ChatChoice:
         self.parser: Parser | None = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids) if parses else None
         self.hidden = parses and hides_tokens(context, model)
         self.called = False
+        self.ending_ids = frozenset(model.eos_token_ids) | ending.stop_ids
+        wanted = offsets and not self.hidden
+        self.offsets = OutputOffsets(model.tokenizer, skip_special_tokens=skip_special_tokens) if wanted else None
 
     def feed(
         self, ids: list[int], entries: list[TokenLogprobs] | None, reason: str | None, stop_reason: str | int | None
@@ -72,11 +78,21 @@ class ChatChoice:
             parsed = self.parser.feed(delta.text, delta.token_ids, reason is not None)
             self.called = self.called or bool(parsed.tool_calls)
             reason = finish_reason(reason, called=self.called, tool_choice=self.context.tool_choice)
-        return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason)
+        return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason, self._offsets(delta, parsed))
+
+    def _offsets(self, delta: Delta, parsed: ParsedDelta) -> list[TokenOffset] | None:
+        if self.offsets is None:
+            return None
+        spans = [Span("content", len(delta.text))] if self.parser is None else parsed.spans
+        stopped = isinstance(delta.stop_reason, str)
+        ends = delta.finish_reason == "stop" and not stopped and delta.token_ids[-1:] != [] and delta.token_ids[-1] in self.ending_ids
+        return self.offsets.feed(delta.token_ids, spans, ends=ends, finished=delta.finish_reason is not None, stopped=stopped)
 
     def flush(self) -> ChatNews:
         """What a parser still held, of an answer that came to no end."""
-        return ChatNews(ParsedDelta() if self.parser is None else self.parser.feed("", (), True), [])
+        parsed = ParsedDelta() if self.parser is None else self.parser.feed("", (), True)
+        told = None if self.offsets is None else self.offsets.feed((), parsed.spans, ends=False, finished=True, stopped=False)
+        return ChatNews(parsed, [], offsets=told)
 
     def message(self, news: Iterable[ChatNews]) -> ChatMessage:
         """All deltas as one message."""
@@ -89,3 +105,8 @@ class ChatChoice:
 def whole_logprobs(news: Iterable[ChatNews]) -> ChatLogprobs | None:
     parts = [part.logprobs.content for part in news if part.logprobs is not None and part.logprobs.content is not None]
     return ChatLogprobs(content=[entry for part in parts for entry in part]) if parts else None
+
+
+def whole_offsets(news: Iterable[ChatNews]) -> list[TokenOffset] | None:
+    parts = [part.offsets for part in news if part.offsets is not None]
+    return [offset for part in parts for offset in part] if parts else None

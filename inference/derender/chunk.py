@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType, structs
 from inference.derender.bounds import check_chunk, check_history, check_length, check_state, checked_entries
 from inference.derender.chat_choice import ChatChoice, ChatNews
 from inference.derender.completion_answer import kept_candidates
-from inference.derender.whole import answer_id, chat_namer, shown_ending, skips, usage
+from inference.derender.whole import answer_id, chat_namer, shown_ending, skips, usage, wants_offsets
 from inference.detokenize import Detokenizer
 from inference.errors import BadRequest
 from inference.logprobs import TokenNamer
@@ -75,6 +75,7 @@ class ChatStream:
         self.state = state
         self.prompt_length = 0 if prompt is None else len(prompt)
         self.returns_ids: bool = effective["return_token_ids"]
+        self.returns_offsets = wants_offsets(original)
         check_history(self.prompt_length, len(state.output_token_ids), 0, model)
         self.choice = ChatChoice(
             context,
@@ -84,7 +85,10 @@ class ChatStream:
             skip_special_tokens=skips(model, effective),
             ending=shown_ending(original, model, effective),
             tool_call_ids=state.last_tool_call_ids,
+            offsets=wants_offsets(original),
         )
+        if self.choice.offsets is not None and self.choice.parser is None:
+            self.choice.offsets.resume(0 if state.output_offset is UNSET else state.output_offset)
         replay(self.choice, state)
 
     def feed(self, part: GenerateChunkChoice) -> ChatChunkChoice:
@@ -103,6 +107,7 @@ class ChatStream:
             finish_reason=news.finish_reason,
             stop_reason=news.stop_reason,
             token_ids=news.token_ids if self.returns_ids else None,
+            output_offsets=news.offsets if self.returns_offsets else UNSET,
         )
 
 
@@ -138,6 +143,7 @@ def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
     state.logprob_context_token_ids = choice.namer.context
     if choice.parser is None:
         choice.detokenizer.save(state, fed=bool(ids))
+        state.output_offset = UNSET if choice.offsets is None else choice.offsets.written
         return
     state.tools_streamed = state.tools_streamed or choice.called
     state.last_tool_call_ids = choice.parser.tool_call_ids

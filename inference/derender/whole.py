@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import UNSET
+
 from inference.derender.answers import ending
 from inference.derender.bounds import check_count, check_length, check_response, checked_entries, choice_ids
 from inference.derender.chat_answer import kept_candidates
-from inference.derender.chat_choice import ChatChoice
+from inference.derender.chat_choice import ChatChoice, whole_offsets
 from inference.derender.choice import Ending
 from inference.derender.completion_answer import kept_candidates as kept_in_completion
 from inference.detokenize import Detokenizer
@@ -66,7 +68,7 @@ def chat_choice(
     choice, ids, entries = checked
     maker = ChatChoice(
         context, model, prompt, chat_namer(request.chat_request, model, effective), skip_special_tokens=skips(model, effective),
-        ending=shown_ending(request.chat_request, model, effective),
+        ending=shown_ending(request.chat_request, model, effective), offsets=wants_offsets(request.chat_request),
     )
     reason = choice.finish_reason
     news = maker.feed(ids, entries, reason, choice.stop_reason)
@@ -79,6 +81,7 @@ def chat_choice(
         finish_reason=news.finish_reason,
         stop_reason=news.stop_reason,
         token_ids=news.token_ids if effective["return_token_ids"] else None,
+        output_offsets=whole_offsets([news, *rest]) if wants_offsets(request.chat_request) else UNSET,
     )
 
 
@@ -175,6 +178,10 @@ def shown_ending(original: chat.ChatCompletionRequest | None, model: ServedModel
     if original is None or not model.has_parser or not effective["skip_special_tokens"]:
         return NO_ENDING
     return replace(ending(original, effective, model), stops=())
+
+
+def wants_offsets(original: chat.ChatCompletionRequest | None) -> bool:
+    return original is not None and original.return_output_offsets is True
 
 
 def answer_id(request_id: str | None) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from inference.protocol.generate import Usage
+from inference.protocol.generate import TokenId, Usage
 from inference.protocol.openai import OpenAIRequest
 
 
@@ -33,6 +33,9 @@ class ChatCompletionRequest(OpenAIRequest, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     return_prompt_text: bool | None = None
+    return_output_offsets: bool | None = None
+    required_prefix_token_ids: list[TokenId] | None = None  # the ids so far, exactly: only what is new is rendered, after them
+    strict: bool | None = None  # refuse a prefix that is not what the messages render to
 
 
 class TopLogprob(Struct, kw_only=True):
@@ -47,6 +50,20 @@ class ChatLogprob(TopLogprob, kw_only=True):
 
 class ChatLogprobs(Struct, kw_only=True):
     content: list[ChatLogprob] | None = None
+
+
+class TokenOffset(Struct, kw_only=True):
+    """One output token: [start, end) in code points of all that the model wrote, its own bytes, and the part that it became.
+
+    `call` is the index of the tool call, where it is part of one's arguments.
+    """
+
+    token_id: int
+    start: int
+    end: int
+    part: Literal["reasoning", "content", "tool_call", "markup", "stop"] | None = None
+    call: int | None = None
+    bytes: list[int]
 
 
 class FunctionCall(Struct, kw_only=True):
@@ -100,6 +117,7 @@ class ChatChoice(Struct, kw_only=True):
     stop_reason: str | int | None = None
     token_ids: list[int] | None = None
     routed_experts: Any = None
+    output_offsets: list[TokenOffset] | None | UnsetType = UNSET
 
 
 class ChatCompletion(Struct, kw_only=True):
@@ -137,6 +155,7 @@ class ChatChunkChoice(Struct, kw_only=True):
     finish_reason: str | None = None
     stop_reason: str | int | None | UnsetType = UNSET
     token_ids: list[int] | None | UnsetType = UNSET
+    output_offsets: list[TokenOffset] | None | UnsetType = UNSET
 
 
 class ChatChunk(Struct, kw_only=True):

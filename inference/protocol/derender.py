@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from inference.protocol.chat import ChatChunk, ChatCompletionRequest
 from inference.protocol.completions import CompletionChunk, CompletionRequest
@@ -28,6 +28,7 @@ class StreamState(Struct, kw_only=True):
     output_chunk_lens: list[Annotated[int, Meta(gt=0)]] = []
     tools_streamed: bool = False
     last_tool_call_ids: list[str] = []
+    output_offset: NonNegative | UnsetType = UNSET  # characters so far, where output offsets are asked for
 
 
 class DerenderChatRequest(Struct, kw_only=True):

@@ -1,0 +1,90 @@
+"""Where every output token went: its place in the text, its bytes, and what it became (reasoning, content, a tool call, markup, the end).
+
+The text is all that the model wrote, special tokens too, so the tokens' bytes, put together, are its UTF-8. Places are code points; tokens
+that share a character share its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inference.parsers import Span
+from inference.protocol.chat import TokenOffset
+from inference.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A token whose part is not known yet. `shown`: the place of its first character among those that a parser reads."""
+
+    offset: TokenOffset
+    shown: int
+
+
+class OutputOffsets:
+    """One choice's account. A parser decides late, so a token is told when its first character is; the end decides all."""
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
+        self.tokenizer = tokenizer
+        self.hidden_ids: frozenset[int] = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self.at_once = False
+        self.written = 0  # characters begun so far, of all that the model wrote
+        self.shown = 0  # of these, what is no hidden token
+        self.decided = 0  # characters whose part is known
+        self.spans: deque[Span] = deque()
+        self.passed = 0  # characters of the spans that are gone
+        self.waiting: deque[Waiting] = deque()
+
+    def resume(self, written: int) -> None:
+        """Go on behind so many characters, without their tokens. Without a parser all that is shown is content, and nothing waits."""
+        self.at_once, self.written = True, written
+
+    def feed(self, ids: Sequence[int], spans: Iterable[Span], *, ends: bool, finished: bool, stopped: bool) -> list[TokenOffset]:
+        """The tokens whose part is known now, in their order.
+
+        Args:
+            ends: the last id is what ended the choice. `stopped`: a stop string did, and its characters are in no span.
+        """
+        for span in spans:
+            self.spans.append(span)
+            self.decided += span.length
+        for at, token_id in enumerate(ids):
+            self.take(token_id, ends=ends and at == len(ids) - 1)
+        told = []
+        while self.waiting and (self.is_decided(self.waiting[0]) or finished):
+            told.append(self.settle(self.waiting.popleft(), stopped))
+        return told
+
+    def take(self, token_id: int, *, ends: bool) -> None:
+        raw = self.tokenizer.raw(token_id)
+        begun = sum(byte & 0xC0 != 0x80 for byte in raw)
+        goes_on = bool(raw) and raw[0] & 0xC0 == 0x80 and self.written > 0
+        start = self.written - goes_on
+        offset = TokenOffset(token_id=token_id, start=start, end=max(self.written + begun, start + bool(raw)), bytes=list(raw))
+        place = max(self.shown - goes_on, 0)
+        if ends:
+            offset.part = "stop"
+        elif token_id in self.hidden_ids or not raw:
+            offset.part = "markup"
+        else:
+            self.shown += begun
+            if self.at_once:
+                offset.part = "content"
+        self.written += begun
+        self.waiting.append(Waiting(offset, place))
+
+    def is_decided(self, token: Waiting) -> bool:
+        return token.offset.part is not None or token.shown < self.decided
+
+    def settle(self, token: Waiting, stopped: bool) -> TokenOffset:
+        """With its part: that of the span which its first character lies in. No span tells of a stop string, or of half a character."""
+        if token.offset.part is None:
+            while self.spans and token.shown >= self.passed + self.spans[0].length:
+                self.passed += self.spans.popleft().length
+            if self.spans:
+                token.offset.part, token.offset.call = self.spans[0].part, self.spans[0].call
+            else:
+                token.offset.part = "stop" if stopped else "markup"
+        return token.offset
