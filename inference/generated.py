@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from inference.derender import TextWriter, cached_tokens
 from inference.errors import InternalError
+from inference.intervals import Intervals
 from inference.logprobs import PromptLogprobs, generate_logprobs, prompt_logprobs
 from inference.model import ServedModel
 from inference.protocol.engine import ChoiceOutput, EngineOutput
@@ -55,6 +56,8 @@ class GenerateAnswer:
         self.prompt_logprobs: PromptLogprobs | None = None
         self.cached_tokens = 0
         self.begun = False
+        interval = request.sampling_params.stream_interval
+        self.intervals = None if interval is None or interval == 1 or request.stream is not True else Intervals(interval)
         options = request.stream_options
         self.include_usage = options is not None and options.include_usage is True
         self.continuous = self.include_usage and options is not None and options.continuous_usage_stats is True
@@ -89,6 +92,8 @@ class GenerateAnswer:
         return self.chunks(chunk.choices)
 
     def chunks(self, parts: list[GenerateChunkChoice]) -> list[GenerateChunk]:
+        if self.intervals is not None:
+            parts = [part for each in parts if (part := self.intervals.gather(each)) is not None]
         made = [self.chunk(part) for part in parts]
         return [chunk for chunk in made if chunk is not None]
 

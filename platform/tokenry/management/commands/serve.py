@@ -70,7 +70,7 @@ class Command(BaseCommand):
             f"  key         {key}\n"
             f"  playground  {url}/playground/   user {demo.username}, password {password}\n"
             f"  admin       {url}/admin/   the same login\n"
-            f"  schema      {url}/schema\n\n"
+            f"  docs        {url}/docs/   the API, out of {url}/schema\n\n"
             f"Try it:\n\n"
             f"  curl {url}/v1/chat/completions -H 'Authorization: Bearer {demo.key or 'KEY'}' \\\n"
             f"    -H 'Content-Type: application/json' -d '{body}'\n"
