@@ -81,9 +81,10 @@ class Server:
             self.tenants[name] = Tenant(name, made["tenant"]["id"], made["key"], self.url)
         return self.tenants[name]
 
-    def manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str, seconds: float = 60) -> str:
         """What a management command prints, run against this server's database."""
-        done = subprocess.run(command(*arguments), env={**environment(self.home), **self.env}, capture_output=True, text=True, timeout=60)
+        env = {**environment(self.home), **self.env}
+        done = subprocess.run(command(*arguments), env=env, capture_output=True, text=True, timeout=seconds)
         if done.returncode != 0:
             raise AssertionError(f"manage.py {' '.join(arguments)} failed: {done.stderr[-2000:]}")
         return done.stdout
