@@ -52,6 +52,8 @@ def audited(row: models.Model, *, actor: Actor) -> Iterator[None]:
     """Record what happens to the row meanwhile, as the database has it; nothing where nothing changes."""
     with transaction.atomic():
         pk, before = row.pk, stored(row, row.pk)
+        if before is not None:
+            tenant_of(row)  # loads what the row belongs to, which may go with it
         yield
         after = stored(row, pk if row.pk is None else row.pk)
         record(actor=actor, row=row, before=before, after=after, object_id=str(pk if row.pk is None else row.pk))

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Model, QuerySet
+from django.db.models.deletion import Collector
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
@@ -37,9 +39,16 @@ class AuditedAdmin(ModelAdmin):
             super().save_formset(request, form, formset, change)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        with self.recorded(request, [obj]):
+        with self.recorded(request, going([obj])):
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with self.recorded(request, list(queryset)):
+        with self.recorded(request, going(list(queryset))):
             super().delete_queryset(request, queryset)
+
+
+def going(rows: list[Model]) -> list[Model]:
+    """These rows, and what a deletion takes along with them."""
+    collector = Collector(using=DEFAULT_DB_ALIAS, origin=rows)
+    collector.collect(rows)
+    return [*(row for found in collector.data.values() for row in found), *(row for found in collector.fast_deletes for row in found)]

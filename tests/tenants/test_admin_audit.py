@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from inference.resolve import resolve
+from tenants import services
 from tenants.admin import site
 from tenants.admin.audited import AuditedAdmin
 from tenants.history import audit_entries, layers_at
@@ -74,6 +75,15 @@ def test_a_deletion_of_many(acme: Side) -> None:
     assert not Member.objects.filter(pk__in=chosen).exists()
     gone = AuditEntry.objects.filter(object_type="member", action="deleted").values_list("object_id", flat=True)
     assert set(gone) == set(map(str, chosen))
+
+
+def test_what_goes_with_a_deleted_row_is_told_too(acme: Side) -> None:
+    policy = services.set_policy(defaults=acme.defaults, field="temperature", kind="forbidden")
+    acme.client().post(page("defaults", "delete", acme.defaults.pk), {"post": "yes"})
+    assert not Defaults.objects.exists()
+    gone = AuditEntry.objects.filter(action="deleted")
+    assert {(entry.object_type, entry.object_id) for entry in gone} == {("defaults", str(acme.defaults.pk)), ("policy", str(policy.pk))}
+    assert newest("policy").tenant_id == acme.tenant.pk
 
 
 @pytest.mark.parametrize("door", ["one", "selected"])
