@@ -26,6 +26,7 @@ from inference.protocol.openai import OpenAIRequest
 from inference.rendered import Rendered as Rendered
 from inference.resolve import BUILT_IN, TEMPLATE_KWARGS, Effective
 from inference.sampling import wire_params
+from inference.splice import Splice, spliced
 from inference.structure import NO_STRUCTURE, check_structure
 from inference.validate import check_chat, check_completion, check_template
 from inference.values import given, stop_list
@@ -75,7 +76,12 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
     context = parse_context(request, effective)
     kwargs = given(context.chat_template_kwargs, {})
     text = templated(request, messages, kwargs, model)
-    ids, offsets = tokenize(text, request, model, add_special_tokens=given(request.add_special_tokens, False))
+    splice: Splice | None = None
+    if request.required_prefix_token_ids is None:
+        ids, offsets = tokenize(text, request, model, add_special_tokens=given(request.add_special_tokens, False))
+    else:
+        splice = spliced(request, messages, text, lambda others: templated(request, others, kwargs, model), model)
+        ids, offsets = fitting(splice.token_ids, request, model), None
     params = wire_params(
         request,
         effective,
@@ -94,6 +100,9 @@ def render_chat(request: ChatCompletionRequest, effective: Effective, model: Ser
         reasoning_ended=reasoning_verdict(context, ids, model),
         **carried(request, effective),
     )
+    if splice is not None:
+        generate.prefix_match, generate.prefix_first_difference = splice.match, splice.first_difference
+        text = model.tokenizer.decode(ids)
     return Rendered(generate, text, echo_of(messages) if request.echo else None)
 
 

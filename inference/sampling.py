@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from inference.errors import BadRequest, SchemaError
@@ -94,7 +95,8 @@ def for_node(generate: GenerateRequest, tokenizer: Tokenizer, *, reasoning_end_i
         output_kind=DELTAS,
     )
     return replace(
-        generate, sampling_params=bare, output_mode="tokens", stream=True, stream_options=None, parse_context=None, token_offsets=None
+        generate, sampling_params=bare, output_mode="tokens", stream=True, stream_options=None, parse_context=None, token_offsets=None,
+        prefix_match=UNSET, prefix_first_difference=UNSET,
     )
 
 

@@ -26,6 +26,8 @@ def check_chat(request: ChatCompletionRequest, effective: Effective, model: Serv
         raise BadRequest(f"top_logprobs must be at least 0, or -1 for all, got {top}.", "top_logprobs")
     if request.modalities is not None and request.modalities != ["text"]:
         raise BadRequest("modalities other than text are not supported.", "modalities")
+    if request.strict is not None and request.required_prefix_token_ids is None:
+        raise BadRequest("strict needs required_prefix_token_ids.", "strict")
     check_template(request, effective, model)
     check_tools(request, model)
 

@@ -76,6 +76,8 @@ class ChatAnswer(Answer):
         if roles:
             roles[0].prompt_token_ids = self.rendered.token_ids if self.return_ids else None
             roles[0].prompt_text = self.rendered.prompt_text if self.returns_text else None
+            roles[0].prefix_match = self.rendered.generate.prefix_match
+            roles[0].prefix_first_difference = self.rendered.generate.prefix_first_difference
         echo = self.rendered.echo_text
         echoes = [] if echo is None else [self._first_chunk(index, ChatDelta(content=echo)) for index in range(self.n)]
         return roles + echoes
@@ -91,6 +93,8 @@ class ChatAnswer(Answer):
             prompt_logprobs=self.prompts[0].logprobs,
             prompt_token_ids=self.rendered.token_ids if self.return_ids else None,
             prompt_text=self.rendered.prompt_text if self.returns_text else None,
+            prefix_match=self.rendered.generate.prefix_match,
+            prefix_first_difference=self.rendered.generate.prefix_first_difference,
         )
 
     def _news(self, prompt: int, part: GenerateChunkChoice) -> ChatChunk | None:

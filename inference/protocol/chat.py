@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from inference.protocol.generate import TokenId, Usage
+from inference.protocol.generate import PrefixMatch, TokenId, Usage
 from inference.protocol.openai import OpenAIRequest
 
 
@@ -137,6 +137,8 @@ class ChatCompletion(Struct, kw_only=True):
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
     metrics: Any = None
+    prefix_match: PrefixMatch | UnsetType = UNSET
+    prefix_first_difference: int | None | UnsetType = UNSET
 
 
 class ChatDelta(Struct, kw_only=True):
@@ -169,3 +171,5 @@ class ChatChunk(Struct, kw_only=True):
     prompt_token_ids: list[int] | None | UnsetType = UNSET
     prompt_text: str | None | UnsetType = UNSET
     metrics: Any | UnsetType = UNSET
+    prefix_match: PrefixMatch | UnsetType = UNSET
+    prefix_first_difference: int | None | UnsetType = UNSET

@@ -13,6 +13,7 @@ TokenId = Annotated[int, Meta(ge=0)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 RequestId = Annotated[str, Meta(max_length=512)]  # a caller's own, and what endpoints and platforms put before it
 OutputMode = Literal["tokens", "text", "derender"]
+PrefixMatch = Literal["exact", "spliced", "drifted"]
 
 
 class StreamOptions(Struct, kw_only=True):
@@ -80,6 +81,8 @@ class GenerateRequest(Struct, kw_only=True):
     ec_transfer_params: dict[str, Any] | None = None
     render_fingerprint: str | None | UnsetType = UNSET  # ours: which tokenizer, template and parsers rendered it
     strict: bool | None | UnsetType = UNSET  # ours: refuse another fingerprint instead of warning of it
+    prefix_match: PrefixMatch | UnsetType = UNSET  # ours: how required_prefix_token_ids fit what was rendered
+    prefix_first_difference: int | None | UnsetType = UNSET
 
 
 class ParseContext(Struct, kw_only=True, forbid_unknown_fields=True):

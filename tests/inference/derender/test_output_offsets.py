@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def check(offsets: list[dict[str, Any]], ids: list[int]) -> None:
     assert raw == text.encode()
     for offset in offsets:
         assert bytes(offset["bytes"]) in text[offset["start"] : offset["end"]].encode()
-    assert all(one["start"] <= other["start"] <= one["end"] for one, other in zip(offsets, offsets[1:], strict=False))
+    assert all(one["start"] <= other["start"] <= one["end"] for one, other in pairwise(offsets))
 
 
 def parts(offsets: list[dict[str, Any]]) -> dict[tuple[str, Any], bytes]:
