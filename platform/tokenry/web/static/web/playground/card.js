@@ -14,11 +14,10 @@ export class Card {
         this.root = byId("card");
         this.seen = new Map();
         this.shown = null;
+        document.addEventListener("mouseover", (event) => this.aim(event.target));
     }
 
     watch(log) {
-        log.addEventListener("mouseover", (event) => this.aim(event.target));
-        log.addEventListener("mouseleave", () => this.hide());
         log.addEventListener("focusin", (event) => this.aim(event.target));
         log.addEventListener("focusout", () => this.hide());
         log.addEventListener("scroll", () => this.shown && this.place(this.shown), { passive: true });
@@ -32,9 +31,9 @@ export class Card {
 
     aim(target) {
         const token = tokenOf(target);
-        if (token) {
+        if (token && target !== this.shown) {
             this.show(target, token);
-        } else {
+        } else if (!token && this.shown !== document.activeElement) { // the card of a focused token stays: the page may move under a resting mouse
             this.hide();
         }
     }
