@@ -8,6 +8,7 @@ vocabulary costs more than the softmax.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch.nn import functional
 from inference.engine.largest import largest
 from inference.protocol.engine import Sampling
 
+LN2 = math.log(2)
 CANDIDATES = 64  # 1 ms at 32 rows of 49,152; twice as many cost twice as much
 SPAN = 256  # tokens of a block
 ROUNDS = 8  # of rejection, before sorting after all: a small nucleus of a flat distribution
@@ -54,7 +56,7 @@ Draw = Callable[[Tensor, Knobs], Tensor]
 
 def draw(logits: Tensor, best: Tensor, knobs: Knobs) -> Tensor:
     """[rows] token ids. `best` is each row's highest logit, [rows, 1]. The order of the filters: temperature, min-p, top-k, top-p."""
-    weights = (logits - best).div_(knobs.temperature.float()).exp_()
+    weights = (logits - best).div_(knobs.temperature.float() * LN2).exp2_()  # exp takes 5 to 20 times as long where a mask left -inf
     if bool((knobs.min_p > 0).any()):
         weights.masked_fill_(weights < knobs.min_p.float(), 0.0)
     filtered = ((knobs.top_k > 0) | (knobs.top_p < 1))[:, 0]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference.errors import ApiError, BadRequest
+from inference.parsing import reasoning_end_ids
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.codec import convert
 from inference.protocol.engine import Constraint
+from inference.sampling import engine_sampling, for_node
 from inference.structure import NO_STRUCTURE, constraint_of, place_of_structure
 from tests.inference.samples import HI, chat_render, completion_render, model
 
@@ -94,3 +97,21 @@ def test_a_forced_call_has_no_content_to_format() -> None:
 ])
 def test_where_a_structure_came_from(fields: dict[str, Any], place: str) -> None:
     assert place_of_structure(convert(ChatCompletionRequest, {"messages": HI, **fields})) == place
+
+
+def test_a_structure_waits_for_the_reasonings_end() -> None:
+    """A node without a tokenizer is told the ids; one with a parser of its own finds them itself."""
+    to, format_ = model("RP"), {"type": "json_object"}
+    rendered = chat_render(to, response_format=format_).generate
+    assert rendered.reasoning_ended is False
+    assert reasoning_end_ids(rendered, to) == [260]
+    sent = for_node(rendered, to.tokenizer, reasoning_end_ids=reasoning_end_ids(rendered, to))
+    bare = replace(to, loaded_tokenizer=None)
+    ids = reasoning_end_ids(sent, bare)
+    sampling = engine_sampling(sent.sampling_params, prompt_token_ids=sent.token_ids, model=bare, reasoning_end_ids=ids)
+    assert sampling.constraint == Constraint(kind="json_object", after_token_ids=(260,))
+    with pytest.raises(BadRequest) as refused:
+        reasoning_end_ids(rendered, bare)
+    assert refused.value.param == "reasoning_ended"
+    without = chat_render(to, response_format=format_, include_reasoning=False).generate
+    assert (without.reasoning_ended, reasoning_end_ids(without, to)) == (True, ())
