@@ -42,13 +42,17 @@ def test_a_strangers_path(opens: Opens, scripted: Scene) -> None:
 
 def test_the_text_is_the_text_whatever_the_tokens(opens: Opens, stage: Stage) -> None:
     playground = entered(opens, stage)
-    said = "<think>ünï</think>Hello,\nworld! 🙂 日本"
-    playground.answer_with(said)
+    thought, said = "think of ünï, at some length", "Hello,\nworld! 🙂 日本"
+    playground.answer_with(f"<think>{thought}</think>{said}")
     playground.ask()
     playground.until_answered()
-    assert playground.answer().locator(".content .tokens").text_content() == "Hello,\nworld! 🙂 日本"
-    assert playground.answer().locator(".reasoning .tokens").text_content() == "ünï"
-    assert playground.tokens().count() == len(said.encode()) + 1
+    answer = playground.answer()
+    assert answer.locator(".reasoning .tokens").text_content() == thought
+    assert answer.locator(".content .tokens").text_content() == said
+    assert playground.tokens().count() == len(f"<think>{thought}</think>{said}".encode()) + 1
+    marks = answer.locator(".content [data-mark]").evaluate_all("marks => marks.map((mark) => mark.dataset.mark).join('')")
+    assert marks.startswith("</think>↵")
+    assert marks.endswith("<|im_end|>")
     tints = {playground.tokens().nth(place).get_attribute("class") for place in range(8, 15)}
     assert {"token p9", "token p0", "token p5"} <= tints
 

@@ -1,7 +1,7 @@
 // An answer as it comes: reasoning, text and tool calls in blocks of their own, token by token.
 
 import { el } from "./dom.js";
-import { laid, tokenElement, tokensOf } from "./tokens.js";
+import { laid, reach, tokenElement, tokensOf } from "./tokens.js";
 
 const TITLES = { reasoning: "Reasoning", content: "", tool: "Tool call" };
 
@@ -80,7 +80,7 @@ class Choice {
 
     // `more`: another block follows in the same chunk, so that only the tokens of this text are taken.
     text(kind, text, more) {
-        const tokens = more ? this.take(text) : this.pending.splice(0);
+        const tokens = this.pending.splice(0, more ? reach(text, this.pending) : Infinity);
         const block = this.enter(kind);
         if (kind === "tool") {
             block.tokens.append(...tokens.map((token) => tokenElement(token, token.text)));
@@ -88,15 +88,6 @@ class Choice {
             block.tokens.append(...laid(text, tokens));
         }
         this.reachable();
-    }
-
-    take(text) {
-        let rest = text.length;
-        let count = 0;
-        while (rest > 0 && count < this.pending.length) {
-            rest -= this.pending[count++].text.length;
-        }
-        return this.pending.splice(0, count);
     }
 
     call(delta) {

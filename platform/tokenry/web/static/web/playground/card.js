@@ -33,7 +33,7 @@ export class Card {
         const token = tokenOf(target);
         if (token && target !== this.shown) {
             this.show(target, token);
-        } else if (!token && this.shown !== document.activeElement) { // the card of a focused token stays: the page may move under a resting mouse
+        } else if (!token && this.shown !== document.activeElement) { // of a focused one it stays: the page may move under a resting mouse
             this.hide();
         }
     }

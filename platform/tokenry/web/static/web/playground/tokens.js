@@ -26,21 +26,42 @@ function decoded(bytes, name) {
     return text === name ? "" : text;
 }
 
-// Lay tokens over a text, which may lack some of theirs: special tokens are left out of it, and a character may take several tokens.
-// Returns what was laid down; its text content is the text, to the letter.
+// Lay tokens over a text, which may lack some of theirs: special tokens and a parser's markup are left out of it, and a character may take
+// several tokens. Returns what was laid down; its text content is the text, to the letter.
 export function laid(text, tokens) {
     if (!tokens.length) {
         return text ? [document.createTextNode(text)] : [];
     }
-    let rest = text;
-    const elements = tokens.map((token, index) => {
+    let from = -offset(text, tokens);
+    return tokens.map((token, index) => {
+        const begin = Math.max(0, from);
+        from += token.text.length;
         const last = index === tokens.length - 1;
-        const own = token.text !== "" && rest.startsWith(token.text) ? token.text : "";
-        const shown = last ? rest : own;
-        rest = rest.slice(own.length);
-        return tokenElement(token, shown);
+        return tokenElement(token, text.slice(begin, last ? text.length : Math.max(begin, from)));
     });
-    return elements;
+}
+
+// How many of the tokens it takes to get to the end of the text.
+export function reach(text, tokens) {
+    let left = offset(text, tokens) + text.length;
+    let count = 0;
+    while (left > 0 && count < tokens.length) {
+        left -= tokens[count++].text.length;
+    }
+    return count;
+}
+
+// How much the tokens say before the text begins: where a token begins with it, else anywhere; nothing where they do not say it in one piece.
+function offset(text, tokens) {
+    const said = tokens.map((token) => token.text).join("");
+    let start = 0;
+    for (const token of tokens) {
+        if (said.startsWith(text, start)) {
+            return start;
+        }
+        start += token.text.length;
+    }
+    return Math.max(0, said.indexOf(text));
 }
 
 export function tokenElement(token, shown) {
