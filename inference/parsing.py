@@ -11,7 +11,7 @@ from msgspec import UNSET
 from inference.errors import BadRequest
 from inference.limits import REASONING_END_IDS
 from inference.model import ServedModel
-from inference.parsers import Parser, end_ids, make_parser
+from inference.parsers import Parser, end_ids, make_parser, reasoning_ended
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.generate import GenerateRequest, ParseContext
 from inference.resolve import TEMPLATE_KWARGS, Effective
@@ -68,16 +68,28 @@ def reasoning_end_ids(request: GenerateRequest, model: ServedModel) -> Sequence[
         BadRequest: the output begins with reasoning, and nothing says how that ends.
     """
     params = request.sampling_params
-    if request.reasoning_ended is not False or params.structured_outputs is None:
+    if params.structured_outputs is None:
         return ()
     ids = given(params.extra_args, {}).get(REASONING_END_IDS)
     if ids is not None:
         if not isinstance(ids, list) or not ids or any(type(i) is not int for i in ids):
             raise BadRequest(f"extra_args.{REASONING_END_IDS} must be a list of token ids.", f"extra_args.{REASONING_END_IDS}")
         return ids
+    if request.reasoning_ended is not False and not hides_open_reasoning(request, model):
+        return ()
     if model.loaded_tokenizer is None or model.reasoning_parser is None:
         raise BadRequest("reasoning_ended false with structured_outputs needs a server with a reasoning parser.", "reasoning_ended")
     return end_ids(model.reasoning_parser, model.tokenizer)
+
+
+def hides_open_reasoning(request: GenerateRequest, model: ServedModel) -> bool:
+    """Whether the output begins with reasoning that will not be shown. The wire then says that it has ended (pipeline.md 3), but a structure
+    from the first token on would be read as reasoning, and nothing would be left to show."""
+    context = given(request.parse_context, {})
+    if context.get("include_reasoning") is not False or model.loaded_tokenizer is None:
+        return False
+    kwargs, prompt = context.get("chat_template_kwargs"), request.token_ids
+    return reasoning_ended(model.reasoning_parser, tokenizer=model.tokenizer, prompt_token_ids=prompt, chat_template_kwargs=kwargs) is False
 
 
 def check_parsers(model: ServedModel) -> None:
