@@ -81,6 +81,7 @@ OPEN = {("GET", path) for path in ("/healthz", "/health", "/ping", "/version", "
 ELSEWHERE = {
     ("GET", "/"),  # the admin's front page: tests/tenants/test_admin_isolation.py
     ("POST", "/inference/v1/abort_requests"), ("SOCKET", "/v1/chat/completions"), ("SOCKET", "/v1/completions"),  # below
+    ("SOCKET", "/v1/derender/session"),
 }  # fmt: skip
 
 
@@ -263,3 +264,23 @@ def test_sockets(scripted: Scene, mine: Mine, other: Other, path: str, asked: di
     assert (last["type"], last["usage"]["completion_tokens"]) == ("done", 201)
 
 
+def test_derender_sessions(scripted: Scene, mine: Mine, other: Other) -> None:
+    """The other's session of the same name is not there on my socket, and closing mine leaves theirs."""
+    url = scripted.platform.url.replace("http", "ws") + "/v1/derender/session"
+    opening = {"type": "open", "session_id": "s", "chat_request": {"messages": HI, "stream": True}, "prompt_token_ids": [72]}
+
+    def ask(socket: Any, frame: dict[str, Any]) -> dict[str, Any]:
+        socket.send(json.dumps(frame))
+        answer: dict[str, Any] = json.loads(socket.recv(timeout=20))
+        return answer
+
+    with (
+        connect(url, additional_headers=other.tenant.headers) as theirs,
+        connect(url, additional_headers={"Authorization": mine.own.headers["Authorization"]}) as own,
+        connect(url, additional_headers={"Authorization": mine.shut.headers["Authorization"]}) as shut,
+    ):
+        assert ask(theirs, opening)["type"] == "opened"
+        for frame in ("state", "close"):
+            assert ask(own, {"type": frame, "session_id": "s"})["error"]["code"] == 404
+        assert ask(shut, {**opening, "model": "m"})["error"]["param"] == "model"
+        assert ask(theirs, {"type": "state", "session_id": "s"})["type"] == "state"
