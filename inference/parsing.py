@@ -83,8 +83,8 @@ def reasoning_end_ids(request: GenerateRequest, model: ServedModel) -> Sequence[
 
 
 def hides_open_reasoning(request: GenerateRequest, model: ServedModel) -> bool:
-    """Whether the output begins with reasoning that will not be shown. The wire then says that it has ended (pipeline.md 3), but a structure
-    from the first token on would be read as reasoning, and nothing would be left to show."""
+    """Whether the output begins with reasoning that will not be shown. The wire then says that it has ended (pipeline.md 3), but a
+    structure from the first token on would be read as reasoning, and nothing would be left to show."""
     context = given(request.parse_context, {})
     if context.get("include_reasoning") is not False or model.loaded_tokenizer is None:
         return False
