@@ -14,7 +14,7 @@ from msgspec import UNSET
 from inference.derender import TextWriter, cached_tokens
 from inference.errors import InternalError
 from inference.intervals import Intervals
-from inference.logprobs import PromptLogprobs, generate_logprobs, prompt_logprobs
+from inference.logprobs import PromptLogprobs, generate_logprobs, named_prompt_logprobs, prompt_logprobs
 from inference.model import ServedModel
 from inference.protocol.engine import ChoiceOutput, EngineOutput
 from inference.protocol.generate import (
@@ -76,7 +76,7 @@ class GenerateAnswer:
         if output.error is not None:
             raise InternalError()
         if output.prompt_rows is not None:
-            self.prompt_logprobs = prompt_logprobs(output.prompt_rows)
+            self.take_prompt_logprobs(prompt_logprobs(output.prompt_rows))
         self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
         return self.chunks([part_of(news) for news in output.choices])
 
@@ -88,8 +88,17 @@ class GenerateAnswer:
         """
         self.cached_tokens = max(self.cached_tokens, cached_tokens(chunk.usage))
         if chunk.prompt_logprobs is not UNSET:
-            self.prompt_logprobs = chunk.prompt_logprobs
+            self.take_prompt_logprobs(chunk.prompt_logprobs)
+        for part in chunk.choices:
+            if part.stop_reason in self.model.eos_token_ids and self.request.sampling_params.ignore_eos is not True:
+                part.stop_reason = None  # to a node without a tokenizer EOS is one of the stop tokens
         return self.chunks(chunk.choices)
+
+    def take_prompt_logprobs(self, logprobs: PromptLogprobs | None) -> None:
+        """With the tokens' texts, where this server knows them."""
+        if logprobs is not None and self.model.loaded_tokenizer is not None:
+            logprobs = named_prompt_logprobs(logprobs, self.request.token_ids, self.model.tokenizer)
+        self.prompt_logprobs = logprobs
 
     def chunks(self, parts: list[GenerateChunkChoice]) -> list[GenerateChunk]:
         if self.intervals is not None:
