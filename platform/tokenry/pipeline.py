@@ -22,6 +22,7 @@ from msgspec import UNSET
 
 from inference.derender import Answer, ChatAnswer, CompletionAnswer
 from inference.errors import BadRequest, Unavailable
+from inference.limits import check_limits, check_prompt
 from inference.model import ServedModel
 from inference.parsing import reasoning_end_ids
 from inference.protocol.chat import ChatCompletionRequest
@@ -112,8 +113,17 @@ def build(endpoint: Endpoint, caller: Caller, fleet: Fleet, body: bytes, base: s
     model = fleet.model(request.model, caller.models)
     effective = effective_for(endpoint, caller, model, request)
     request_id, rendered = render(endpoint, model, request, effective, base)
+    check_for_nodes(rendered, model)
     answer = endpoint.answer(request, effective, model, rendered, request_id=request_id, created=int(time.time()))
     return Completion(endpoint, caller, fleet, model, request, effective, rendered, answer)
+
+
+def check_for_nodes(rendered: Sequence[Rendered], model: ServedModel) -> None:
+    """What our own nodes would refuse, others might not: an id outside the vocabulary ends a vLLM server that runs with --tokens-only."""
+    check_limits(rendered[0].generate.sampling_params, model)
+    for prompt in rendered:
+        if prompt.prompt_text is None:
+            check_prompt(prompt.token_ids, model)
 
 
 def effective_for(endpoint: Endpoint, caller: Caller, model: ServedModel, request: Any) -> Effective:
