@@ -26,14 +26,19 @@ FLAGS = [
 Opens = Callable[..., Visit]
 
 
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    """Ended with this folder's tests: while it runs, no other test of this process could run an event loop."""
+@pytest.fixture(scope="session")
+def browser_path() -> str:
     path = os.environ.get("TOKENRY_TEST_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    return path
+
+
+@pytest.fixture(scope="package")
+def browser(browser_path: str) -> Iterator[Browser]:
+    """Ended with this folder's tests: while it runs, no other test of this process could run an event loop."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         yield started
         started.close()
 
@@ -73,8 +78,9 @@ class Stage:
 
 
 @pytest.fixture(scope="session")
-def stage(world: World, scripted: Scene) -> Stage:
+def stage(browser_path: str, world: World, request: pytest.FixtureRequest) -> Stage:
     flags = ("--reasoning-parser", "deepseek_r1", "--tool-call-parser", "hermes", "--enable-auto-tool-choice")
+    scripted: Scene = request.getfixturevalue("scripted")  # servers are started only where there is a browser to see them
     platform = world.scripted_platform("stage", scripted.node, *flags)
     acme, globex = platform.tenant("Acme"), platform.tenant("Globex", "temperature=0.3")
     acmes = [("dora", "Acme", "developer"), ("olga", "Acme", "owner"), ("vera", "Acme", "viewer")]

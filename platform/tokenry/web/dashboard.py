@@ -35,13 +35,14 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     tenant_ids = list(selectors.tenants_of(request.user).values_list("pk", flat=True))
     daily = overview.daily(tenant_ids, DAYS)
     lines = overview.lines(tenant_ids, overview.today())
-    nodes = platform_state().fleet.nodes if request.user.is_superuser else []
+    served = platform_state().fleet.served if request.user.is_superuser else []
+    nodes = list(dict.fromkeys(node for _, behind in served for node in behind))
     return context | {
         "title": "Overview",
         "today": daily[-1][1], "yesterday": daily[-2][1], "slowest": slowest(lines), "lines": lines,
         "charts": {"requests": requests_chart(daily), "tokens": tokens_chart(daily), "tenants": tenants_chart(lines)},
         "used": any(sums.requests for _, sums in daily),
-        "nodes": nodes,
+        "nodes": [(node, ", ".join(model.names)) for model, behind in served for node in behind],
         "matters": matters(tenant_ids, nodes),
     }
 

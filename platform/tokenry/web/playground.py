@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from inference.model import ServedModel
 from inference.protocol.codec import decode
-from inference.resolve import FLAGS, VALUES, Source, resolve
+from inference.resolve import FLAGS, VALUES, resolve
 from tenants import acting, tickets
 from tenants.acting import Stage
 from tenants.caller import Caller
+from tenants.inheritance import PLACES
 from tenants.models import Key
 from tenants.selectors import intersection
 from tokenry.api.defaults import policies
@@ -22,10 +23,6 @@ from tokenry.pipeline import layers_of
 from tokenry.web.views import Page, PageData
 from tokenry.web.vocabulary import named, spelled
 
-PLACES: dict[Source, str] = {
-    "request": "this request", "key": "the key", "tenant_model": "the tenant, for this model", "tenant": "the tenant",
-    "model": "the model", "server": "the server", "builtin": "built in",
-}
 MOST_NAMES = 1000
 
 
@@ -44,7 +41,7 @@ def setup(stages: list[Stage]) -> dict[str, Any]:
         "tenants": [shown_stage(stage) for stage in stages],
         "flags": dict(FLAGS),
         "values": list(VALUES),
-        "places": PLACES,
+        "places": {**PLACES, "request": "this request"},
         "urls": {name: reverse(f"playground-{name}") for name in ("ticket", "defaults", "tokens")},
         "socket": "/v1/chat/completions",
         "add_key": reverse("admin:tenants_key_add"),
