@@ -6,12 +6,13 @@ The text is always "é", made of two tokens with two candidates each (`tests.inf
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import httpx
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from tests.inference.samples import ABSENT, BASE, DECODED, DECODED_TEXT, E_IDS, HI, P1, PLACEHOLDER_TEXT, PLACEHOLDERS, b, given
 from tests.world import script
@@ -32,6 +33,7 @@ class Caller(Protocol):
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
     def events(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]: ...
     def frames(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]: ...
+    def session(self, original: dict[str, Any]) -> list[dict[str, Any]]: ...
 
 
 class OverHttp:
@@ -50,9 +52,26 @@ class OverHttp:
         assert data[-1] == "[DONE]"
         return [json.loads(event) for event in data[:-1]]
 
-    def frames(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    @contextmanager
+    def socket(self, path: str) -> Iterator[ClientConnection]:
         url = str(self.client.base_url).replace("http", "ws", 1).rstrip("/") + path
-        with connect(url, additional_headers={"Authorization": self.client.headers["Authorization"]}, open_timeout=20) as socket:
+        with connect(url, additional_headers={"Authorization": self.client.headers["Authorization"]}, open_timeout=20) as opened:
+            yield opened
+
+    def session(self, original: dict[str, Any]) -> list[dict[str, Any]]:
+        """A derender session: one frame per token."""
+        with self.socket("/v1/derender/session") as socket:
+            socket.send(json.dumps({"type": "open", "session_id": "a", **original}))
+            assert json.loads(socket.recv(timeout=20))["type"] == "opened"
+            chunks = []
+            for at in range(len(E_IDS)):
+                frame = {"type": "chunk", "session_id": "a", "seq": at, "generate_chunk": generated("r", at, at + 1)}
+                socket.send(json.dumps(frame))
+                chunks.append(json.loads(socket.recv(timeout=20))["chunk"])
+        return chunks
+
+    def frames(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        with self.socket(path) as socket:
             socket.send(json.dumps({"type": "create", "stream_id": "a", "request": body}))
             chunks = []
             while (frame := json.loads(socket.recv(timeout=20)))["type"] == "chunk":
@@ -117,6 +136,14 @@ def derender_text(caller: Caller, override: Any) -> Shown:
 
 def derender_text_stream(caller: Caller, override: Any) -> Shown:
     return text_chunks(derendered(caller, "/v1/completions/derender", "completion_request", text_body(override)))
+
+
+def derender_chat_session(caller: Caller, override: Any) -> Shown:
+    return chat_chunks(caller.session({"chat_request": chat_body(override)}))
+
+
+def derender_text_session(caller: Caller, override: Any) -> Shown:
+    return text_chunks(caller.session({"completion_request": text_body(override)}))
 
 
 def generated(request_id: str, start: int = 0, end: int = 2) -> dict[str, Any]:
@@ -203,12 +230,13 @@ DERENDER: Mapping[Path, Any] = MappingProxyType({
     derender_chat: CHAT, derender_chat_stream: CHAT, derender_text: TEXT, derender_text_stream: TEXT,
     generate_derender: CHAT, generate_derender_stream: CHAT,
 })  # fmt: skip
+SESSIONS: Mapping[Path, Any] = MappingProxyType({derender_chat_session: CHAT, derender_text_session: TEXT})
 TEXT_MODE = (generate_text, generate_text_stream)
-EXPECTED: Mapping[Path, Any] = MappingProxyType({**COUPLED, **DERENDER, **dict.fromkeys(TEXT_MODE, CHAT)})
+EXPECTED: Mapping[Path, Any] = MappingProxyType({**COUPLED, **DERENDER, **SESSIONS, **dict.fromkeys(TEXT_MODE, CHAT)})
 
 
 def right(path: Path, shown: Shown, *, placeholders: bool) -> bool:
     return shown == Shown("é", EXPECTED[path][placeholders])
 
 
-__all__ = ["ABSENT", "COUPLED", "DERENDER", "EXPECTED", "TEXT_MODE", "Caller", "OverHttp", "Shown", "right"]
+__all__ = ["ABSENT", "COUPLED", "DERENDER", "EXPECTED", "SESSIONS", "TEXT_MODE", "Caller", "OverHttp", "Shown", "right"]

@@ -20,7 +20,7 @@ from inference.resolve import Layer
 from tests.conftest import Scene
 from tests.contract.targets import Targets
 from tests.inference.samples import E_IDS, OVERRIDES, derendered, model
-from tests.tokenry.override_paths import COUPLED, DERENDER, EXPECTED, FIELD, ROWS, TEXT_MODE, Caller, OverHttp, Path, right
+from tests.tokenry.override_paths import COUPLED, DERENDER, EXPECTED, FIELD, ROWS, SESSIONS, TEXT_MODE, Caller, OverHttp, Path, right
 from tests.world import Server, World
 
 FLAGS = {"flag-off": False, "flag-on": True}
@@ -45,7 +45,7 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
 @pytest.mark.parametrize("default", TENANTS.values(), ids=TENANTS)
 @pytest.mark.parametrize("flag", FLAGS.values(), ids=FLAGS)
-@pytest.mark.parametrize("path", [*COUPLED, *DERENDER], ids=name_of)
+@pytest.mark.parametrize("path", [*COUPLED, *DERENDER, *SESSIONS], ids=name_of)
 def test_request_over_tenant_over_server(platforms: dict[bool, Server], path: Path, flag: bool, default: Any, override: Any) -> None:
     shown = path(tenant_of(platforms[flag], default), override)
     assert right(path, shown, placeholders=first_set(override, default, flag)), shown
@@ -97,7 +97,10 @@ class InProcess:
         return self.generate(body)[:-1]
 
     def frames(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        raise NotImplementedError("no derender path is a socket")
+        raise NotImplementedError("coupled sockets have no part in this")
+
+    def session(self, original: dict[str, Any]) -> list[dict[str, Any]]:
+        raise NotImplementedError("over WebSockets only")
 
     def generate(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The chunks, then the whole answer."""
