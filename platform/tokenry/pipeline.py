@@ -218,11 +218,25 @@ async def open_streams(completion: Completion) -> None:
 async def open_stream(fleet: Fleet, model: ServedModel, request: GenerateRequest, caller: Caller) -> NodeStream:
     """On the least busy node; on the next one where a node turns out to be gone."""
     headers = {"X-Tokenry-Tenant": caller.tenant_id, "X-Tokenry-Weight": f"{caller.weight:g}"}
-    nodes: list[Node] = fleet.candidates(model)
+    nodes: list[Node] = able(fleet.candidates(model), request)
     for node in nodes[:-1]:
         with suppress(Unavailable):
             return await node.generate(request, headers)
     return await nodes[-1].generate(request, headers)
+
+
+def able(nodes: list[Node], request: GenerateRequest) -> list[Node]:
+    """Those that honour all of the request.
+
+    Raises:
+        BadRequest: none does.
+    """
+    if not request.sampling_params.bad_words:
+        return nodes
+    fit = [node for node in nodes if node.takes_bad_words]
+    if not fit:
+        raise BadRequest("bad_words is not supported by the nodes of this model.", "bad_words")
+    return fit
 
 
 def scoped(request: GenerateRequest, caller: Caller) -> GenerateRequest:

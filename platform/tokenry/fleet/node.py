@@ -23,6 +23,7 @@ logger = logging.getLogger("tokenry.fleet")
 
 GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
+CAPABILITIES = "/v1/scale_out/capabilities"  # ours alone have it
 NO_NODE_RETRY = 2.0
 REFUSALS: dict[int, type[ApiError]] = {400: errors.BadRequest, 409: errors.Conflict, 413: errors.BadRequest, 501: errors.NotSupported}
 
@@ -34,6 +35,7 @@ class Node:
         self.url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         self.healthy = False
+        self.takes_bad_words = False  # as token ids, which only ours know; a vLLM node without a tokenizer ignores them in silence
         self.running = 0
         self._session: aiohttp.ClientSession | None = None
 
@@ -73,13 +75,19 @@ class Node:
             logger.warning("node %s did not take an abort: %s", self.url, exc)
 
     async def check(self) -> bool:
-        """One look at the node's health; True when it is ready for work."""
+        """One look at the node's health; True when it is ready for work. One that comes up is asked what it is."""
+        up = await self.answers("/health")
+        if up and not self.healthy:
+            self.takes_bad_words = await self.answers(CAPABILITIES)
+        self.healthy = up
+        return up
+
+    async def answers(self, path: str) -> bool:
         try:
-            async with self.session.get(f"{self.url}/health", timeout=aiohttp.ClientTimeout(total=2)) as response:
-                self.healthy = response.status == 200
+            async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(total=2)) as response:
+                return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
-            self.healthy = False
-        return self.healthy
+            return False
 
     async def close(self) -> None:
         if self._session is not None:
