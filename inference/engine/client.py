@@ -91,6 +91,8 @@ class EngineClient:
             BadRequest: the request's script is not one, or this engine takes none.
         """
         self._admit(request)
+        if not self._open:
+            self._heard_at = time.monotonic()  # silence counts from where there is work: an idle process owes nothing
         frame = wire.frame(wire.Add([request]))
         mailbox = Mailbox()
         self._open[request.id] = (mailbox, request.tenant)

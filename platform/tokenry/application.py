@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from inference.engine.client import EngineClient
+from inference.engine.client import EngineClient, StartError
 from inference.engine.config import EngineConfig
 from inference.model import ServedModel, load_model
 from inference.parsing import check_parsers
@@ -80,8 +81,16 @@ class NodeState(State):
 
     async def start(self) -> None:
         """The engine loads behind the listening socket: health says 503 until it is there."""
-        self.background(self.engine.start())
+        self.background(self.start_engine())
         self.background(end_with_parent())
+
+    async def start_engine(self) -> None:
+        """An engine that cannot be started ends the process: whoever waits for it is told why, and a supervisor may try again."""
+        try:
+            await self.engine.start()
+        except StartError as exc:
+            logger.error("The engine cannot be started: %s", exc)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     async def stop(self) -> None:
         await super().stop()
