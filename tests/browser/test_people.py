@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opens, Stage
@@ -95,6 +97,14 @@ def test_an_operator_sets_a_tenant_up(opens: Opens, stage: Stage) -> None:
     visit.shot("usage")
 
 
+@pytest.fixture
+def acme_as_it_was(stage: Stage) -> Iterator[None]:
+    """Acme's people in other tests have no defaults."""
+    yield
+    stage.platform.manage("shell", "-c", f"from tenants.models import Defaults; Defaults.objects.filter(tenant_id={stage.acme.id}).delete()")
+
+
+@pytest.mark.usefixtures("acme_as_it_was")
 def test_an_owner_does_the_same_and_sees_no_other_tenant(opens: Opens, stage: Stage) -> None:
     visit = opens(stage.platform)
     page = visit.login("olga", to="/admin/")

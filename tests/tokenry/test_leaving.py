@@ -79,8 +79,8 @@ def test_a_socket_that_closes_ends_its_streams(scripted: Scene):
 
 def test_a_node_that_is_killed(world: World):
     """Streams end with an error event, new requests get a 503 with Retry-After, and a node that is back serves at once."""
-    node = world.scripted_node("mortal-node")
-    platform = world.scripted_platform("mortal-platform", node)
+    node = world.scripted_node("killed-node")
+    platform = world.scripted_platform("killed-platform", node)
     tenant = platform.tenant("Carol")
     with tenant.http.stream("POST", "/v1/chat/completions", json={**SLOW, "stream": True}) as response:
         lines = response.iter_lines()
