@@ -101,7 +101,8 @@ def test_an_operator_sets_a_tenant_up(opens: Opens, stage: Stage) -> None:
 def acme_as_it_was(stage: Stage) -> Iterator[None]:
     """Acme's people in other tests have no defaults."""
     yield
-    stage.platform.manage("shell", "-c", f"from tenants.models import Defaults; Defaults.objects.filter(tenant_id={stage.acme.id}).delete()")
+    code = f"Defaults.objects.filter(tenant_id={stage.acme.id}).delete()"
+    stage.platform.manage("shell", "-c", f"from tenants.models import Defaults; {code}")
 
 
 @pytest.mark.usefixtures("acme_as_it_was")
