@@ -54,7 +54,7 @@ $(VENV)/%.stamp: %.txt requirements.txt
 	    echo "If it has a name of its own, give it: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2
 	    exit 1
 	fi
-	echo "Installing $< into $(VENV) (the first time: a minute or more, and 1.5 GB)"
+	echo "Installing $< into $(VENV) (the first time: a minute or more, and 2.5 GB)"
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -r $< | while read -r line; do
 	    case $$line in
@@ -62,7 +62,7 @@ $(VENV)/%.stamp: %.txt requirements.txt
 	        "Installing collected"*) echo "  Installing what was downloaded" ;;
 	    esac
 	done || {
-	    echo "pip could not install $<; its lines above say why. Usual reasons: no network, or less than 3 GB of free disk." >&2
+	    echo "pip could not install $<; its lines above say why. Usual reasons: no network, or less than 5 GB of free disk." >&2
 	    echo "Then run this again: it goes on from what is there." >&2
 	    exit 1
 	}
