@@ -256,10 +256,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "filters": {"faults": {"()": "django.utils.log.CallbackFilter", "callback": lambda record: record.exc_info is not None}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("TOKENRY_LOG_LEVEL", "WARNING")},
     "loggers": {
-        "django.request": {"level": "ERROR"},  # a client's mistake is the client's to read
+        "django.request": {"level": "ERROR", "filters": ["faults"]},  # what raised; a 503 of /readyz is an answer, not news
         "tokenry": {"level": os.environ.get("TOKENRY_LOG_LEVEL", "INFO")},
     },
 }
