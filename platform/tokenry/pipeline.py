@@ -28,7 +28,7 @@ from inference.parsing import reasoning_end_ids
 from inference.protocol.chat import ChatCompletionRequest
 from inference.protocol.codec import decode
 from inference.protocol.completions import CompletionRequest
-from inference.protocol.generate import GenerateChunk, GenerateRequest
+from inference.protocol.generate import GenerateChunk, GenerateRequest, StreamOptions
 from inference.render import (
     COMPLETION_BUILT_IN,
     Rendered,
@@ -154,7 +154,7 @@ async def stream(completion: Completion) -> AsyncIterator[list[Any]]:
         chunks = answer.feed(prompt, chunk)
         admitted.progress(completion_tokens(answer))
         yield chunks
-    await admitted.settle(Status.COMPLETED, completion_tokens=completion_tokens(answer))
+    await admitted.settle(Status.COMPLETED, completion_tokens=completion_tokens(answer), cached_tokens=answer.cached_tokens)
     yield answer.finish()
 
 
@@ -244,6 +244,7 @@ def scoped(request: GenerateRequest, caller: Caller) -> GenerateRequest:
     request.request_id = scoped_id(caller, str(request.request_id))
     request.cache_salt = cache_salt(caller, request.cache_salt)
     request.stream = request.sampling_params.prompt_logprobs is None  # nodes give these only in whole answers
+    request.stream_options = StreamOptions(include_usage=True) if request.stream else None  # it says what the prefix cache gave
     request.render_fingerprint = request.strict = UNSET  # between the tenant and this platform
     return request
 
