@@ -10,7 +10,8 @@ from typing import Any
 
 from inference.errors import BadRequest, ModelNotFound
 from inference.resolve import TEMPLATE_KWARGS, Layer
-from inference.tokenizer import Tokenizer, read_json
+from inference.tokenizer import Tokenizer
+from inference.tokenizer_file import read_json
 
 MAX_SEQUENCES = 16384  # choices per response, and responses per derender call, that are looked at (VLLM_MAX_N_SEQUENCES)
 GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 
 from inference.errors import BadRequest
 from inference.pieces import form_of, piece_bytes
+from inference.tokenizer_file import tokenizer_config, tokenizer_content
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REPLACEMENT = "\ufffd"
@@ -65,17 +66,15 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """From a folder with tokenizer.json, and tokenizer_config.json and a chat template where there are any.
+        """From a folder with tokenizer.json or tekken.json, and tokenizer_config.json and a chat template where there are any.
 
         Raises:
-            FileNotFoundError: no tokenizer.json.
+            FileNotFoundError: neither tokenizer.json nor tekken.json.
+            ValueError: tekken.json cannot be read.
         """
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise FileNotFoundError(f"{folder} holds no tokenizer.json")
-        config = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+        content = tokenizer_content(folder)
+        config = tokenizer_config(folder)
         templates = chat_templates(folder, config)
-        content = file.read_bytes()
         digest = hashlib.sha256(content + json.dumps([config, templates], sort_keys=True).encode()).hexdigest()
         backend = Backend.from_buffer(content)
         backend.no_truncation()  # a file may carry its training's settings, which would cut or pad prompts without a word
@@ -168,8 +167,3 @@ def chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     named = {item["name"]: item["template"] for item in entry} if isinstance(entry, list) else {"default": entry} if entry else {}
     file = folder / "chat_template.jinja"
     return named | {"default": file.read_text()} if file.is_file() else named
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-    return loaded

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from inference.tokenizer_file import read_tokenizer, tokenizer_config
+
 POSITIVE = ("max_model_len", "max_num_seqs", "max_queue", "max_queue_per_tenant", "prefill_chunk", "prefill_chunk_idle", "threads",
             "kv_bytes", "watchdog_s", "start_timeout_s")  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -97,14 +99,14 @@ def eos_ids(folder: str) -> list[int]:
         declared = read_json(folder, name).get("eos_token_id")
         if declared is not None:
             return list(declared) if isinstance(declared, list) else [declared]
-    token = read_json(folder, "tokenizer_config.json").get("eos_token")
+    token = tokenizer_config(Path(folder)).get("eos_token")
     content = token["content"] if isinstance(token, dict) else token
     return [tid for text, tid in vocabulary(folder).items() if text == content]
 
 
 def vocabulary(folder: str) -> dict[str, int]:
     """Every token's text and id, added ones included."""
-    tokenizer = read_json(folder, "tokenizer.json")
+    tokenizer = read_tokenizer(Path(folder))
     vocab = tokenizer.get("model", {}).get("vocab", {})
     if isinstance(vocab, list):  # Unigram: [[piece, score], ...]
         vocab = {piece: tid for tid, (piece, _) in enumerate(vocab)}

@@ -43,7 +43,7 @@ def load_scripted(config: EngineConfig) -> tuple[Engine, EngineInfo]:
     folder = str(config.tokenizer_path)
     vocab = vocabulary(folder)
     if not vocab:
-        raise ValueError(f"tokenizer: no vocabulary in {folder}/tokenizer.json.")
+        raise ValueError(f"tokenizer: no vocabulary in {folder}.")
     declared = read_json(folder, "tokenizer_config.json").get("model_max_length", SCRIPTED_LENGTH)
     max_len = config.max_model_len or min(int(declared), 1 << 20)
     executor = ScriptedExecutor(eos_ids(folder))

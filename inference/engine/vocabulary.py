@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from inference.engine.config import read_json
 from inference.pieces import form_of, piece_bytes
+from inference.tokenizer_file import read_tokenizer
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class TokenBytes:
 
 
 def token_bytes(folder: str, size: int) -> TokenBytes | None:
-    """Out of tokenizer.json; None where there is none, or no vocabulary in it."""
-    tokenizer = read_json(folder, "tokenizer.json")
+    """Out of the tokenizer's file; None where there is none, or no vocabulary in it."""
+    tokenizer = read_tokenizer(Path(folder))
     vocab = tokenizer.get("model", {}).get("vocab")
     if not vocab:
         return None

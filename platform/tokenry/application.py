@@ -21,6 +21,7 @@ from inference.engine.config import EngineConfig
 from inference.model import ServedModel, load_model
 from inference.parsing import check_parsers
 from inference.resolve import Layer
+from inference.tokenizer_file import tokenizer_file
 from tenants.accounting import Accounting
 from tokenry.fleet.node import Node
 from tokenry.fleet.registry import Fleet
@@ -177,6 +178,6 @@ def model_folder(options: ServeOptions) -> Path:
 
 
 def tokenizer_folder(options: ServeOptions) -> Path:
-    if options.tokenizer is not None and (folder := Path(options.tokenizer)).joinpath("tokenizer.json").is_file():
+    if options.tokenizer is not None and tokenizer_file(folder := Path(options.tokenizer)) is not None:
         return folder.resolve()
     return find_model(options.model if options.tokenizer is None else options.tokenizer)

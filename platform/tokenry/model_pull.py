@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from inference.tokenizer_file import FILES, tokenizer_file
 from tokenry.model_sources import PullError, link_or_copy, source_of
 from tokenry.model_store import PROJECT, is_model, locked, model_folder, staging
 
@@ -48,7 +49,7 @@ def assemble(files: Path, folder: Path, say: Say) -> None:
         check(files)
         for file in sorted({file for pattern in KEPT for file in files.glob(pattern)}):
             link_or_copy(file, folder / file.name)
-        if not (folder / "tokenizer.json").is_file():
+        if tokenizer_file(folder) is None:
             say("Converting the tokenizer")
             convert(files, folder)
     check(folder)
@@ -79,8 +80,8 @@ def check(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     if index.is_file() and (lacking := sorted(set(read_json(index).get("weight_map", {}).values()) - weights)):
         raise PullError(f"{folder} is incomplete: {index.name} names {', '.join(lacking)}, and they are not there.")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", *SLOW_TOKENIZERS)):
-        raise PullError(f"{folder} holds no tokenizer (tokenizer.json or {', '.join(SLOW_TOKENIZERS)}).")
+    if not any((folder / name).is_file() for name in (*FILES, *SLOW_TOKENIZERS)):
+        raise PullError(f"{folder} holds no tokenizer ({', '.join((*FILES, *SLOW_TOKENIZERS))}).")
 
 
 def read_json(file: Path) -> dict[str, object]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from inference.tokenizer_file import FILES, tokenizer_file
+
 PROJECT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -40,12 +42,12 @@ def find_model(name_or_path: str) -> Path:
         ModelMissing: neither is there.
     """
     path = Path(name_or_path).expanduser()
-    if is_model(path) or (path / "tokenizer.json").is_file():
+    if is_model(path) or tokenizer_file(path) is not None:
         return path.resolve()
     if NAME.fullmatch(name_or_path) and is_model(model_folder(name_or_path)):
         return model_folder(name_or_path)
     if path.is_dir():
-        raise ModelMissing(f"The folder {path} is no model: it has neither config.json nor tokenizer.json.")
+        raise ModelMissing(f"The folder {path} is no model: it has neither config.json nor a tokenizer ({', '.join(FILES)}).")
     raise ModelMissing(
         f"There is no model {name_or_path!r}, neither as a folder nor in {home() / 'models'}. "
         f"Get it with: python manage.py pull_model {name_or_path}"
