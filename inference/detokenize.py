@@ -1,12 +1,13 @@
 """Incremental detokenization: token ids in, text out as soon as it is certain, the same text however the ids are cut (pipeline.md 7).
 
 A window of pieces is decoded twice per token, once without it and once with it; what the longer text adds is new. A text that ends in
-U+FFFD may still become a character, so it waits. The window stays a handful of pieces however long the output.
+U+FFFD may still become a character, so it waits. The window stays a handful of pieces however long the output. Where texts just follow one
+another, in byte-level vocabularies, whole characters behind whole characters need no decoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from inference.protocol.derender import StreamState
 from inference.tokenizer import REPLACEMENT, Tokenizer
@@ -20,11 +21,12 @@ LONGEST_CHARACTER = 8  # in pieces, with room to spare
 class Detokenizer:
     """One choice's window: `pieces[prefix:read]` is emitted already and gives the context, the rest is not."""
 
-    __slots__ = ("_hidden", "_tokenizer", "pieces", "prefix", "read")
+    __slots__ = ("_hidden", "_settled", "_tokenizer", "pieces", "prefix", "read")
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
         self._hidden: frozenset[int] = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._settled = False  # nothing waits, the window ends with a character, and no decoder would join it to what follows
         self.pieces: list[str] = []
         self.prefix = 0
         self.read = 0
@@ -37,16 +39,27 @@ class Detokenizer:
         self.read = len(self.pieces)
         self.prefix = max(self.read - SEED_CONTEXT, 0)
 
-    def feed(self, ids: Iterable[int]) -> str:
+    def feed(self, ids: Sequence[int]) -> str:
         """The text that these ids make certain."""
+        if len(ids) == 1:
+            return self.feed_one(ids[0])
         return "".join([self.feed_one(i) for i in ids])
 
     def feed_one(self, token_id: int) -> str:
+        if self._settled:
+            token = self._tokenizer.texts[token_id]
+            if token.text and not token.broken and token_id not in self._hidden and (piece := self._tokenizer.pieces[token_id]) is not None:
+                self.pieces, self.prefix, self.read = [piece], 0, 1
+                return token.text
+        return self._decode_one(token_id)
+
+    def _decode_one(self, token_id: int) -> str:
         piece = self._piece(token_id)
         if piece is None:
             return ""
         pieces = self.pieces
         pieces.append(piece)
+        self._settled = False
         decode = self._tokenizer.decode_pieces
         if not piece or self._waits_in_vain():
             return ""
@@ -56,6 +69,7 @@ class Detokenizer:
             return ""
         del pieces[: self.read]
         self.prefix, self.read = 0, len(pieces)
+        self._settled = self._tokenizer.concatenates
         return new[len(old) :]
 
     def _waits_in_vain(self) -> bool:
@@ -72,6 +86,7 @@ class Detokenizer:
         """Go on from where another call stopped. Offsets past the window are the client's business: they only hide its own text."""
         self.pieces = list(state.prev_tokens)
         self.prefix, self.read = state.prefix_offset, state.read_offset
+        self._settled = False
 
     def save(self, state: StreamState, *, fed: bool) -> None:
         """After a chunk with ids the window starts at 0: what lies before is of no use to anybody."""

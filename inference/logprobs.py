@@ -31,10 +31,11 @@ class TokenNamer:
         coupled: as the coupled endpoints write it, where that differs: a placeholder's bytes, and a token without an engine entry.
     """
 
-    __slots__ = ("_as_ids", "_coupled", "_keep", "_tokenizer", "context", "text_offset")
+    __slots__ = ("_as_ids", "_coupled", "_keep", "_names", "_tokenizer", "context", "text_offset")
 
     def __init__(self, tokenizer: Tokenizer, *, as_ids: bool, keep: int | None, coupled: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._names = Placeholders(with_bytes=coupled) if as_ids else tokenizer.texts
         self._as_ids = as_ids
         self._keep = keep
         self._coupled = coupled
@@ -43,22 +44,27 @@ class TokenNamer:
 
     def pass_by(self, token_ids: Sequence[int]) -> None:
         """Sampled ids count as context whether or not they came with logprobs."""
-        if token_ids:
-            self.context = [*self.context, *token_ids][-MAX_CONTEXT_IDS:]
+        context = self.context
+        context += token_ids
+        if len(context) > MAX_CONTEXT_IDS:
+            del context[:-MAX_CONTEXT_IDS]
 
     def chat(self, entries: Sequence[TokenLogprobs]) -> ChatLogprobs:
-        named = self._chat_placeholder if self._as_ids else self._chat_decoded
-        return ChatLogprobs(content=[named(entry, context) for entry, context in self._with_context(entries)])
+        ids, start = self._sampled(entries), len(self.context)
+        return ChatLogprobs(content=[self._chat_entry(entry, ids, at) for at, entry in enumerate(entries, start)])
 
     def completion(self, entries: Sequence[TokenLogprobs | None], first_id: int | None = None) -> CompletionLogprobs:
         """None stands for a prompt's first token (`first_id`), which nothing predicts."""
         shown = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
         present = [TokenLogprobs(token_id=-1 if first_id is None else first_id, logprob=0.0) if e is None else e for e in entries]
-        for original, (entry, context) in zip(entries, self._with_context(present), strict=True):
-            name = self._name(entry.token_id, context)
+        ids, start = self._sampled(present), len(self.context)
+        for at, (original, entry) in enumerate(zip(entries, present, strict=True), start):
+            name = self._name(entry.token_id, ids, at).text
             shown.tokens.append(name)
             shown.token_logprobs.append(None if original is None or self._lacks_entry(entry) else clamp(entry.logprob))
-            tops: dict[str, float | None] = {self._name(c.token_id, context): clamp(c.logprob) for c in entry.top_logprobs[: self._keep]}
+            tops: dict[str, float | None] = {
+                self._name(c.token_id, ids, at).text: clamp(c.logprob) for c in entry.top_logprobs[: self._keep]
+            }
             shown.top_logprobs.append(tops if entry.top_logprobs else None)
             shown.text_offset.append(self.text_offset)
             self.text_offset += len(name)
@@ -67,35 +73,45 @@ class TokenNamer:
     def _lacks_entry(self, entry: TokenLogprobs) -> bool:
         return self._coupled and not entry.top_logprobs
 
-    def _chat_decoded(self, entry: TokenLogprobs, context: list[int]) -> ChatLogprob:
-        tokenizer = self._tokenizer
-        tops = []
+    def _chat_entry(self, entry: TokenLogprobs, ids: list[int], at: int) -> ChatLogprob:
+        """Candidates come by the thousand, so what `_name` and `clamp` do for one is written out for them."""
+        names, tops = self._names, []
         for candidate in entry.top_logprobs[: self._keep]:
-            text, raw, *_ = decoded(tokenizer, candidate.token_id, context)
-            tops.append(TopLogprob(token=text, logprob=clamp(candidate.logprob), bytes=raw))
-        text, raw, *_ = decoded(tokenizer, entry.token_id, context)
-        return ChatLogprob(token=text, logprob=clamp(entry.logprob), bytes=raw, top_logprobs=tops)
+            name, logprob = names[candidate.token_id], candidate.logprob
+            if name.broken:
+                name = self._repaired(name, candidate.token_id, ids, at)
+            tops.append(TopLogprob(token=name.text, logprob=logprob if logprob > LOWEST else LOWEST, bytes=name.bytes))
+        name = self._name(entry.token_id, ids, at)
+        return ChatLogprob(token=name.text, logprob=clamp(entry.logprob), bytes=self._own_bytes(entry, name, ids, at), top_logprobs=tops)
 
-    def _chat_placeholder(self, entry: TokenLogprobs, context: list[int]) -> ChatLogprob:
-        """On derender paths a placeholder has no bytes. Coupled answers have: the decoded token's, and for candidates the placeholder's."""
-        name = placeholder(entry.token_id)
-        own: list[int] | None = None
-        if self._coupled:
-            own = decoded(self._tokenizer, entry.token_id, context).bytes if entry.top_logprobs else list(name.encode())
-        tops = []
-        for candidate in entry.top_logprobs[: self._keep]:
-            top = placeholder(candidate.token_id)
-            tops.append(TopLogprob(token=top, logprob=clamp(candidate.logprob), bytes=list(top.encode()) if self._coupled else None))
-        return ChatLogprob(token=name, logprob=clamp(entry.logprob), bytes=own, top_logprobs=tops)
+    def _own_bytes(self, entry: TokenLogprobs, name: TokenText, ids: list[int], at: int) -> list[int] | None:
+        """A coupled answer's sampled token has the bytes of its text, whatever its name, if the engine had an entry for it."""
+        if self._as_ids and self._coupled and entry.top_logprobs:
+            return decoded(self._tokenizer, entry.token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]).bytes
+        return name.bytes
 
-    def _name(self, token_id: int, context: list[int]) -> str:
-        return placeholder(token_id) if self._as_ids else decoded(self._tokenizer, token_id, context).text
+    def _name(self, token_id: int, ids: list[int], at: int) -> TokenText:
+        name = self._names[token_id]
+        return self._repaired(name, token_id, ids, at) if name.broken else name
 
-    def _with_context(self, entries: Sequence[TokenLogprobs]) -> list[tuple[TokenLogprobs, list[int]]]:
-        """Each entry with the ids sampled before it. Candidates share it: they are alternatives, they never follow one another."""
-        ids = [*self.context, *(entry.token_id for entry in entries)]
-        start = len(self.context)
-        return [(entry, ids[max(start + i - MAX_CONTEXT_IDS, 0) : start + i]) for i, entry in enumerate(entries)]
+    def _repaired(self, name: TokenText, token_id: int, ids: list[int], at: int) -> TokenText:
+        """In the light of the ids sampled before it. Candidates share those: they are alternatives, they never follow one another."""
+        return completed(self._tokenizer, token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]) if name.completes else BEGINNING
+
+    def _sampled(self, entries: Sequence[TokenLogprobs]) -> list[int]:
+        """All ids known to have been sampled; those of the entries begin after the context."""
+        return [*self.context, *[entry.token_id for entry in entries]]
+
+
+class Placeholders:
+    """`token_id:N` for every N, in the place of the tokens' texts. `with_bytes`: as coupled answers have it, with the placeholder's own."""
+
+    def __init__(self, *, with_bytes: bool) -> None:
+        self._with_bytes = with_bytes
+
+    def __getitem__(self, token_id: int) -> TokenText:
+        name = f"token_id:{token_id}"
+        return TokenText(name, list(name.encode()) if self._with_bytes else None)
 
 
 def decoded(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
@@ -125,10 +141,6 @@ def without_prefix(whole: str, prefix: str) -> str:
     while shared < min(len(prefix), len(whole)) and prefix[shared] == whole[shared]:
         shared += 1
     return whole[shared:]
-
-
-def placeholder(token_id: int) -> str:
-    return f"token_id:{token_id}"
 
 
 def clamp(logprob: float) -> float:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
+from inference.ascii_encoder import AsciiEncoder, library_ids
 from inference.errors import BadRequest
-from inference.pieces import form_of, piece_bytes
+from inference.pieces import decoder_kinds, form_of, piece_bytes
 from inference.tokenizer_file import tokenizer_config, tokenizer_content
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REPLACEMENT = "\ufffd"
 WORD_START = "▁"  # SentencePiece's mark of a leading space
+CONCATENATING = {"ByteLevel", "Sequence"}  # decoders that put bytes together and do nothing else
 
 
 class TokenText(NamedTuple):
@@ -41,8 +43,26 @@ NO_TOKEN = TokenText("", None)
 CHARACTER_STARTS = ("\u00c3", "\u00e6", "\u00f1", "<0xC3>", "<0xE6>", "<0xF1>")
 
 
+class TokenTexts(dict[int, TokenText]):
+    """Every token's text, made when it is first asked for: there are only so many. Ids outside the vocabulary are not kept, or a client
+    could fill it with them."""
+
+    def __init__(self, make: Callable[[int], TokenText], vocab_size: int) -> None:
+        self._make = make
+        self._vocab_size = vocab_size
+
+    def __missing__(self, token_id: int) -> TokenText:
+        if not 0 <= token_id < self._vocab_size:
+            return NO_TOKEN
+        made = self[token_id] = self._make(token_id)
+        return made
+
+
 class Tokenizer:
-    """Read-only after `load`, and safe to share between requests. Ids outside the vocabulary decode to nothing, they are no error."""
+    """Read-only after `load`, and safe to share between requests. Ids outside the vocabulary decode to nothing, they are no error.
+
+    `concatenates`: texts of whole characters, one behind the other, are the text of all.
+    """
 
     def __init__(self, path: Path, backend: Backend, config: dict[str, Any], templates: dict[str, str], fingerprint: str) -> None:
         self.path = path
@@ -52,6 +72,7 @@ class Tokenizer:
         self.tool_chat_template = templates.get("tool_use", self.chat_template)
         self.special_tokens = named_tokens(config)
         self._backend = backend
+        self._ascii = AsciiEncoder.build(backend)
         self._decoder = backend.decoder
         top = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
         self.pieces: list[str | None] = [backend.id_to_token(i) for i in range(top + 1)]
@@ -60,8 +81,10 @@ class Tokenizer:
         self.special_ids = frozenset(self._special_ids())
         self.eos_token_id = self._id_of("eos_token")
         self.bos_token_id = self._id_of("bos_token")
-        self._texts: dict[int, TokenText] = {}
-        self._form = form_of(None if backend.decoder is None else json.loads(backend.decoder.__getstate__()))
+        self.texts: Mapping[int, TokenText] = TokenTexts(self._text, self.vocab_size)
+        decoder = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
+        self._form = form_of(decoder)
+        self.concatenates = self._form == "bytes" and decoder_kinds(decoder) <= CONCATENATING
         self._added = {i: token.content.encode() for i, token in backend.get_added_tokens_decoder().items()}
 
     @classmethod
@@ -83,7 +106,9 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
-            return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids  # fast: no offsets
+            if self._ascii is None:
+                return library_ids(self._backend, text, add_special_tokens)
+            return self._ascii.encode(text, add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeError):
             raise not_unicode() from None
 
@@ -112,11 +137,8 @@ class Tokenizer:
         return found
 
     def text(self, token_id: int) -> TokenText:
-        """The text of one token, with the leading space that a decoder drops at the start of a sequence. Cached: there are only so many."""
-        known = self._texts.get(token_id)
-        if known is None:
-            known = self._texts[token_id] = self._text(token_id)
-        return known
+        """The text of one token, with the leading space that a decoder drops at the start of a sequence."""
+        return self.texts[token_id]
 
     def raw(self, token_id: int) -> bytes:
         """The token's own bytes, which may be part of a character; none outside the vocabulary."""
@@ -126,7 +148,7 @@ class Tokenizer:
         return b"" if piece is None else piece_bytes(piece, self._form)
 
     def _text(self, token_id: int) -> TokenText:
-        piece = self.piece(token_id)
+        piece = self.pieces[token_id]
         if piece is None:
             return NO_TOKEN
         text = self.decode_pieces([piece])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inference.errors import BadRequest, SchemaError, brief
+from inference.errors import BadRequest, SchemaError
 from inference.logprobs import entries_of
 from inference.model import MAX_SEQUENCES, ServedModel
 from inference.protocol.derender import StreamState
@@ -14,16 +14,9 @@ from inference.protocol.generate import GenerateChoice, GenerateChunk, GenerateR
 
 def check_response(response: GenerateResponse, model: ServedModel, path: str) -> None:
     """What can be said without looking at the choices one by one."""
-    check_mode(response.output_mode, path)
     check_count("choices", len(response.choices), MAX_SEQUENCES, "VLLM_MAX_N_SEQUENCES", f"{path}.choices")
     check_length("prompt_logprobs", response.prompt_logprobs, model, f"{path}.prompt_logprobs")
     check_length("prompt_token_ids", response.prompt_token_ids, model, f"{path}.prompt_token_ids")
-
-
-def check_mode(mode: str | None, path: str) -> None:
-    """Text that another server made cannot be made again; an answer that says nothing is an old node's, in tokens."""
-    if mode is not None and mode != "tokens":
-        raise SchemaError(f"{path}.output_mode: Expected 'tokens', got {brief(mode)!r}", f"{path}.output_mode")
 
 
 def choice_ids(choice: GenerateChoice, model: ServedModel, path: str) -> list[int]:
@@ -53,7 +46,6 @@ def checked_entries(logprobs: Any, model: ServedModel, path: str) -> list[TokenL
 
 
 def check_chunk(chunk: GenerateChunk) -> None:
-    check_mode(chunk.output_mode, "body.generate_chunk")
     if len(chunk.choices) > 1:
         raise BadRequest(f"A call takes at most one choice, got {len(chunk.choices)}.", "generate_chunk.choices")
 

@@ -38,13 +38,13 @@ class ChatCompletionRequest(OpenAIRequest, kw_only=True):
     strict: bool | None = None  # refuse a prefix that is not what the messages render to
 
 
-class TopLogprob(Struct, kw_only=True):
+class TopLogprob(Struct, kw_only=True, gc=False):
     token: str
     logprob: float
     bytes: list[int] | None = None
 
 
-class ChatLogprob(TopLogprob, kw_only=True):
+class ChatLogprob(TopLogprob, kw_only=True, gc=False):
     top_logprobs: list[TopLogprob] = []
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from inference.protocol.chat import ChatChunk, ChatCompletionRequest
 from inference.protocol.completions import CompletionChunk, CompletionRequest
-from inference.protocol.generate import GenerateChunk, GenerateResponse, TokenId
+from inference.protocol.generate import TokenId, TokensChunk, TokensResponse
 
 NonNegative = Annotated[int, Meta(ge=0)]
 MAX_PREV_TOKENS = 1024
@@ -32,7 +32,7 @@ class StreamState(Struct, kw_only=True):
 
 
 class DerenderChatRequest(Struct, kw_only=True):
-    generate_response: GenerateResponse
+    generate_response: TokensResponse
     model: str | None = None
     prompt_tokens: NonNegative | None = None
     prompt_token_ids: list[TokenId] | None = None
@@ -43,7 +43,7 @@ class DerenderChatRequest(Struct, kw_only=True):
 
 class DerenderChatStreamRequest(Struct, kw_only=True):
     stream: bool
-    generate_chunk: GenerateChunk
+    generate_chunk: TokensChunk
     stream_state: StreamState | None = None
     model: str | None = None
     prompt_tokens: NonNegative | None = None
@@ -53,7 +53,7 @@ class DerenderChatStreamRequest(Struct, kw_only=True):
 
 
 class DerenderCompletionRequest(Struct, kw_only=True):
-    generate_responses: Annotated[list[GenerateResponse], Meta(min_length=1)]
+    generate_responses: Annotated[list[TokensResponse], Meta(min_length=1)]
     model: str | None = None
     prompt_tokens: list[NonNegative] | None = None
     prompt_token_ids: list[list[TokenId] | None] | None = None
@@ -64,7 +64,7 @@ class DerenderCompletionRequest(Struct, kw_only=True):
 
 class DerenderCompletionStreamRequest(Struct, kw_only=True):
     stream: bool
-    generate_chunk: GenerateChunk
+    generate_chunk: TokensChunk
     stream_state: StreamState | None = None
     model: str | None = None
     prompt_tokens: NonNegative | None = None

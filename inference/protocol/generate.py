@@ -97,15 +97,18 @@ class ParseContext(Struct, kw_only=True, forbid_unknown_fields=True):
     return_tokens_as_token_ids: bool | None | UnsetType = UNSET
 
 
-class Candidate(Struct, kw_only=True):
-    """One token with its log-probability (natural log, never NaN or infinite on the wire) and vocabulary rank (1 = best)."""
+class Candidate(Struct, kw_only=True, gc=False):
+    """One token with its log-probability (natural log, never NaN or infinite on the wire) and vocabulary rank (1 = best).
+
+    An answer may hold thousands. They can form no cycle, so the collector need not look at them (`gc=False`).
+    """
 
     token_id: int
     logprob: float
     rank: int | None = None
 
 
-class TokenLogprobs(Candidate, kw_only=True):
+class TokenLogprobs(Candidate, kw_only=True, gc=False):
     """The sampled token and its candidates: the sampled one first, then by rank."""
 
     top_logprobs: list[Candidate] = []
@@ -190,3 +193,25 @@ class GenerateChunk(Struct, kw_only=True):
     metrics: Any | UnsetType = UNSET
     prompt_logprobs: list[dict[str, Any] | None] | None | UnsetType = UNSET
     render_fingerprint: str | None | UnsetType = UNSET
+
+
+# An answer in tokens mode, which is all that can be derendered: text that another server made cannot be made again. Its logprobs have one
+# shape; knowing it, a decoder is spared a tree of dictionaries.
+
+
+class TokensChoice(GenerateChoice, kw_only=True):
+    logprobs: GenerateLogprobs | None = None
+
+
+class TokensResponse(GenerateResponse, kw_only=True):
+    output_mode: Literal["tokens"] = "tokens"  # an answer that says nothing is an old node's, in tokens
+    choices: list[TokensChoice]  # type: ignore[assignment]
+
+
+class TokensChunkChoice(GenerateChunkChoice, kw_only=True):
+    logprobs: GenerateLogprobs | None = None
+
+
+class TokensChunk(GenerateChunk, kw_only=True):
+    output_mode: Literal["tokens"] = "tokens"
+    choices: list[TokensChunkChoice]  # type: ignore[assignment]

@@ -50,7 +50,7 @@ def test_ids_outside_the_vocabulary_are_empty_pieces() -> None:
 class Counting:
     """T1 that counts the pieces it decodes."""
 
-    special_ids = T1.special_ids
+    special_ids, concatenates = T1.special_ids, False
 
     def __init__(self) -> None:
         self.pieces = 0

@@ -55,6 +55,17 @@ def test_the_text_of_one_token() -> None:
     assert T1.text(65) is T1.text(65)
 
 
+def test_only_the_vocabulary_is_remembered() -> None:
+    """A client can ask for the text of any number."""
+    for token_id in (-1, -65, T1.vocab_size, 10**9):
+        assert T1.text(token_id).bytes is None
+    assert set(T1.texts) <= set(range(T1.vocab_size))
+
+
+def test_byte_level_texts_follow_one_another() -> None:
+    assert [each.concatenates for each in (T1, T2)] == [True, False]
+
+
 @pytest.mark.parametrize(("tokenizer", "first"), [(T1, 0), (T2, 3)])
 def test_which_tokens_can_end_a_character(tokenizer: Tokenizer, first: int) -> None:
     """Bytes 80 to BF continue a character, so they alone can end one; C2 and above can only begin one."""

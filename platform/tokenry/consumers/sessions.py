@@ -23,7 +23,7 @@ from inference.derender import Session, open_session
 from inference.errors import BadRequest, NotFound, PermissionDenied, RateLimited
 from inference.protocol.codec import decode
 from inference.protocol.derender import OpenSession
-from inference.protocol.generate import GenerateChunk
+from inference.protocol.generate import TokensChunk
 from tenants.callers import aholder
 from tokenry.application import platform_state
 from tokenry.consumers.socket import ApiSocket
@@ -41,7 +41,7 @@ class Frame(Struct, kw_only=True):
 
 class ChunkFrame(Struct, kw_only=True):
     seq: Annotated[int, Meta(ge=0)]
-    generate_chunk: GenerateChunk
+    generate_chunk: TokensChunk
 
 
 @dataclass

@@ -7,22 +7,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import UNSET
 
-from inference.protocol.generate import GenerateChunk, GenerateChunkChoice, GenerateLogprobs
-
-
-class TokensChoice(GenerateChunkChoice, kw_only=True):
-    """In tokens mode logprobs have one shape; knowing it, the decoder is spared a tree of dictionaries."""
-
-    logprobs: GenerateLogprobs | None = None
-
-
-class TokensChunk(GenerateChunk, kw_only=True):
-    choices: list[TokensChoice]  # type: ignore[assignment]
-
+from inference.protocol.generate import GenerateChunk, GenerateLogprobs, TokensChunk
 
 decode_chunk = msgspec.json.Decoder(TokensChunk).decode
-
-
 SEPARATE = 16  # chunks in one read that pass as they are: whoever keeps up gets one per step
 
 
