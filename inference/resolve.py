@@ -109,34 +109,36 @@ def resolve(request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mappi
     """
     request = {name: value for name, value in request.items() if value is not None}
     refuse_forbidden(request, layers)
-    values: dict[str, Any] = {}
-    sources: dict[str, Source] = {}
-    for name in dict.fromkeys((*built_in, *(ranged for ranged in RANGED if ranged in request))):
-        values[name], sources[name] = settle(name, request, layers, built_in)
+    values, sources = first_set(request, layers, built_in)
+    policed = {name for layer in layers for name in layer.policies}
+    for name in [name for name in values if name in policed]:
+        values[name], sources[name] = held(name, values[name], sources[name], request, layers)
     values[TEMPLATE_KWARGS], leaf_sources = merge_leaves(request, layers)
     return Effective(values, {**sources, **leaf_sources})
 
 
-def settle(name: str, request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]) -> tuple[Any, Source]:
-    """One field: an enforced value, else the first that is set, held within its range."""
+def first_set(
+    request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Source]]:
+    """Per field the innermost value that is set, and where it is from: outermost first, each covers what is below."""
+    values = {**built_in, **{name: None for name in RANGED if name in request and name not in built_in}}
+    sources: dict[str, Source] = dict.fromkeys(values, "builtin")
+    for source, said in (*((layer.source, layer.values) for layer in reversed(layers)), ("request", request)):
+        for name, value in said.items():
+            if value is not None and name in sources:
+                values[name], sources[name] = value, source
+    return values, sources
+
+
+def held(name: str, value: Any, source: Source, request: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[Any, Source]:
+    """One field under its policies: an enforced value, else what is set, held within its range."""
     if enforcing := enforcing_layer(name, layers):
         around = layers[layers.index(enforcing) + 1 :]
         value, source = held_in_range(name, enforcing.values[name], enforcing.source, around)
         if enforcing.policies[name].reject and name in request and request[name] != value:
             raise overridden(name, value)
         return value, source
-    value, source = first_set(name, request, layers, built_in)
     return held_in_range(name, value, source, layers)
-
-
-def first_set(name: str, request: Mapping[str, Any], layers: Sequence[Layer], built_in: Mapping[str, Any]) -> tuple[Any, Source]:
-    if name in request:
-        return request[name], "request"
-    for layer in layers:
-        value = layer.values.get(name)
-        if value is not None:
-            return value, layer.source
-    return built_in.get(name), "builtin"
 
 
 def enforcing_layer(name: str, layers: Sequence[Layer]) -> Layer | None:
@@ -187,6 +189,8 @@ def overridden(name: str, value: Any) -> BadRequest:
 
 def refuse_forbidden(request: Mapping[str, Any], layers: Sequence[Layer]) -> None:
     forbidden = [name for layer in layers for name, policy in layer.policies.items() if policy.kind == "forbidden"]
+    if not forbidden:
+        return
     for said in (*(name for name in request if name != TEMPLATE_KWARGS), *leaves(request)):
         if any(overlap(said, name) for name in forbidden):
             raise BadRequest(f"{said} may not be set by requests of this tenant.", said)
@@ -199,6 +203,8 @@ def merge_leaves(request: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[d
     """
     merged: dict[str, Any] = {}
     sources: dict[str, Source] = {}
+    if all(values.get(TEMPLATE_KWARGS) is None for values in (request, *(layer.values for layer in layers))):
+        return merged, sources
     for layer in (*reversed(layers), Layer("request", request), *enforced_leaves(request, layers)):
         kwargs = layer.values.get(TEMPLATE_KWARGS)
         overlay(merged, {} if kwargs is None else kwargs)

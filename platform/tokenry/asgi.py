@@ -18,8 +18,8 @@ django.setup(set_prefix=False)
 
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
-from django.core.handlers.exception import convert_exception_to_response
 
+from tokenry.api_handler import ApiHandler
 from tokenry.application import node_state, platform_state
 from tokenry.consumers.abort import AbortConsumer
 from tokenry.consumers.completions import ChatConsumer, TextConsumer
@@ -53,14 +53,6 @@ NODE_HTTP: dict[str, App] = {
     "/v1/models": NodeModels.as_asgi(),
     "/v1/scale_out/capabilities": NodeCapabilities.as_asgi(),
 }
-
-
-class ApiHandler(ASGIHandler):
-    """Django without middleware: no session, no CSRF, no cookie ever reaches the API."""
-
-    def load_middleware(self, is_async: bool = False) -> None:
-        self._view_middleware, self._template_response_middleware, self._exception_middleware = [], [], []
-        self._middleware_chain = convert_exception_to_response(self._get_response_async if is_async else self._get_response)
 
 
 class Router:

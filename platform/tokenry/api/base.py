@@ -21,23 +21,33 @@ from tokenry.guard import token_of
 from tokenry.pipeline import explained
 from tokenry.request_id import clean_id
 
+REQUEST_ID, EXPLAIN = "HTTP_X_REQUEST_ID", "HTTP_X_TOKENRY_EXPLAIN"  # as Django's META has them: `headers` makes a dict per request
+
 
 class TenantView(APIView):
-    """A view for tenants' keys. `self.caller` is settled before the handler runs; `scope` names what the key must be good for."""
+    """A view for tenants' keys. `self.caller` is settled before the handler runs.
+
+    `scope` names what the key must be good for. `computes`: once the caller is known, nothing is asked of a database or a node.
+    """
 
     scope: ClassVar[str] = "inference"
+    computes: ClassVar[bool] = False
     caller: Caller
     explained: str | None = None
     warning: str | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        self.caller = caller(token_of(request.headers.get("Authorization")))
+        known = getattr(request._request, "caller", None)
+        self.caller = caller(token_of(request.META.get("HTTP_AUTHORIZATION"))) if known is None else known
         self.caller.require(self.scope)
         super().initial(request, *args, **kwargs)
 
+    def perform_authentication(self, request: Request) -> None:
+        """The key has said it all: there are no users here."""
+
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         begun = time.perf_counter()
-        self.request_id = clean_id(request.headers.get("X-Request-Id"))
+        self.request_id = clean_id(request.META.get(REQUEST_ID))
         response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Request-Id"] = self.request_id
@@ -56,11 +66,11 @@ class TenantView(APIView):
     @property
     def given_id(self) -> str | None:
         """The caller's own request id, where a header gave one."""
-        return self.request_id if "X-Request-Id" in self.request.headers else None
+        return self.request_id if REQUEST_ID in self.request.META else None
 
     def explain(self, effective: Effective) -> None:
         """Where the request asks for it, say in a header what applied and why."""
-        if self.request.headers.get("X-Tokenry-Explain") == "1":
+        if self.request.META.get(EXPLAIN) == "1":
             self.explained = explained(effective)
 
     def warn(self, warning: str | None) -> None:
@@ -69,6 +79,8 @@ class TenantView(APIView):
 
 class ScaleOutView(TenantView):
     """Render and derender, which an operator can switch off (`--no-scale-out`)."""
+
+    computes = True
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

@@ -21,6 +21,8 @@ CHAT_FIELDS = ("model", "tools", "add_special_tokens", "add_generation_prompt", 
 
 
 class TokenizeView(TenantView):
+    computes = True
+
     def post(self, request: Request) -> Response:
         asked = decode(TokenizeRequest, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
@@ -39,6 +41,8 @@ class TokenizeView(TenantView):
 
 
 class DetokenizeView(TenantView):
+    computes = True
+
     def post(self, request: Request) -> Response:
         asked = decode(DetokenizeRequest, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
