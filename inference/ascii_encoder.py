@@ -39,10 +39,10 @@ class AsciiEncoder:
         self._backend = backend
         self._model = backend.model
         self._cuts = cuts
-        self._added = {token.content: (i,) for i, token in backend.get_added_tokens_decoder().items()}
-        longest_first = sorted(self._added, key=len, reverse=True)
-        self._markers = re.compile("|".join(map(re.escape, longest_first))) if self._added else None
-        self._known = single_tokens(backend)
+        added = {token.content: (i,) for i, token in backend.get_added_tokens_decoder().items()}
+        longest_first = map(re.escape, sorted(added, key=len, reverse=True))
+        self._markers = re.compile(f"({'|'.join(longest_first)})") if added else None
+        self._known = single_tokens(backend) | added
         self._head, self._tail = frame(backend)
 
     @classmethod
@@ -52,34 +52,27 @@ class AsciiEncoder:
         if cuts is None:
             return None
         made = cls(backend, cuts)
-        same = all(made.encode(text, add_special_tokens=True) == library_ids(backend, text, True) for text in trials(made._added))
+        same = all(made.encode(text, add_special_tokens=True) == library_ids(backend, text, True) for text in trials(backend))
         return made if same else None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Raises UnicodeError: the text holds half of a surrogate pair."""
         if len(text) > LONGEST_TEXT:
             return library_ids(self._backend, text, add_special_tokens)
-        ids = chain.from_iterable(map(self._section, self._sections(text)))
+        sections = [text] if self._markers is None else self._markers.split(text)  # markers (`<|im_end|>`), and what is between them
+        ids = chain.from_iterable(map(self._section, sections))
         return [*self._head, *ids, *self._tail] if add_special_tokens else list(ids)
 
-    def _sections(self, text: str) -> Iterator[str]:
-        """Markers (`<|im_end|>`) and what is between them: no word reaches across one."""
-        end = 0
-        for found in () if self._markers is None else self._markers.finditer(text):
-            yield text[end : found.start()]
-            yield found[0]
-            end = found.end()
-        yield text[end:]
-
     def _section(self, section: str) -> Iterable[int]:
-        if section in self._added:
-            return self._added[section]
+        """No word reaches across a marker."""
+        known = self._known
+        if section in known:
+            return known[section]
         if not section.isascii():
             return library_ids(self._backend, section, False)
         words = [section]
         for cut in self._cuts:
             words = [word for part in words for word in cut.findall(part)]
-        known = self._known
         return chain.from_iterable([known.get(word) or self._tokens(word) for word in words])
 
     def _tokens(self, word: str) -> Sequence[int]:
@@ -166,11 +159,12 @@ def frame(backend: Backend) -> tuple[list[int], list[int]]:
     return framed[:start], framed[start + len(bare) :]
 
 
-def trials(markers: Iterable[str]) -> Iterator[str]:
+def trials(backend: Backend) -> Iterator[str]:
     """Texts that have ended other shortcuts: runs of spaces before everything, contractions, digits, markers amid words."""
     random = Random(0)
+    markers = [token.content for token in backend.get_added_tokens_decoder().values()]
     parts = [*printable, *punctuation, " ", "  ", "   ", "\n", "\r\n", "\n\n", "\t ", "it's", "WE'LL", " I'd", "x", "word", " Word", " THE",
-             "camelCase", "12", "2024", "3.14", "(a)", "://", "...", " --", "_", "\x00", "\x1c", "\x7f", "caf\u00e9", *list(markers)[:20]]
+             "camelCase", "12", "2024", "3.14", "(a)", "://", "...", " --", "_", "\x00", "\x1c", "\x7f", "caf\u00e9", *markers[:20]]
     yield from ("", " ", "a", "Hello, world! It's 9:30.")
     for _ in range(200):
         yield "".join(random.choices(parts, k=random.randint(1, 30)))
