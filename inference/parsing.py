@@ -35,12 +35,13 @@ def parse_context(request: ChatCompletionRequest, effective: Effective) -> Parse
 
 
 def choice_parser(
-    context: ParseContext, model: ServedModel, prompt_token_ids: Sequence[int], *, tool_call_ids: Sequence[str] = ()
+    context: ParseContext, model: ServedModel, prompt_token_ids: Sequence[int], *, tool_call_ids: Sequence[str] = (), spans: bool = True
 ) -> Parser | None:
     """A parser for one choice; None for a model that has none.
 
     Args:
         tool_call_ids: of calls that an earlier part of the same stream has begun.
+        spans: whether an account of every character is wanted.
     """
     if not model.has_parser:
         return None
@@ -57,6 +58,7 @@ def choice_parser(
         history_tool_call_cnt=0 if context.history_tool_call_cnt is None else context.history_tool_call_cnt,
         enable_auto_tool_choice=model.enable_auto_tool_choice,
         tool_call_ids=tool_call_ids,
+        spans=spans,
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from inference.detokenize import Detokenizer
 from inference.protocol.generate import SamplingParams, TokenLogprobs
 from inference.stops import StopStrings
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(Struct):
     """What is new of a choice. `token_ids` and `entries` end with the token that completes a stop string."""
 
     text: str
@@ -61,7 +62,7 @@ class Choice:
                 text += self._strings.flush()
         self.count += len(ids)
         self.finish_reason = finish_reason
-        return Delta(text, ids, entries, finish_reason, self._shown_reason(stop_reason))
+        return Delta(text, ids, entries, finish_reason, None if stop_reason is None else self._shown_reason(stop_reason))
 
     def _text_until_stop(self, strings: StopStrings, ids: list[int]) -> tuple[str, int, str | None]:
         """(text, tokens used, the stop string that matched). Token by token, so that nothing after a match is taken."""
@@ -76,7 +77,7 @@ class Choice:
     def _ends_by_token(self, ids: list[int]) -> bool:
         return bool(ids) and (ids[-1] in self.ending.eos_ids or ids[-1] in self.ending.stop_ids)
 
-    def _shown_reason(self, reason: str | int | None) -> str | int | None:
+    def _shown_reason(self, reason: str | int) -> str | int | None:
         """A node without a tokenizer reports EOS as the stop token it is there; to everybody else it is no reason."""
         return None if isinstance(reason, int) and reason in self.ending.eos_ids else reason
 

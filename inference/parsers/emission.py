@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+import re
+from functools import cache
+from typing import Literal
+
+from msgspec import Struct
 
 from inference.protocol.chat import FunctionCall, ToolCallDelta
 
 Part = Literal["reasoning", "content", "tool_call", "markup"]
 
 
-class Span(NamedTuple):
+class Span(Struct):
     """The next `length` characters of the model's text became `part`.
 
     Markup is what is shown nowhere: markers, the JSON around arguments, dropped text.
@@ -21,8 +24,7 @@ class Span(NamedTuple):
     call: int | None = None
 
 
-@dataclass(slots=True)
-class ParsedDelta:
+class ParsedDelta(Struct):
     """What is new since the last feed. None where nothing is.
 
     `spans` cover the text in order and without gaps, but lag behind it: text that is held back is accounted for when it is decided.
@@ -30,18 +32,42 @@ class ParsedDelta:
 
     reasoning: str | None = None
     content: str | None = None
-    tool_calls: list[ToolCallDelta] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    tool_calls: list[ToolCallDelta] = []
+    spans: list[Span] = []
 
     def __bool__(self) -> bool:
         return self.reasoning is not None or self.content is not None or bool(self.tool_calls)
 
 
-@dataclass(slots=True)
-class CallPieces:
+class Run(Struct):
+    """The middle of a part: text without any of `ends` goes all into it, so that the machines need not look at it."""
+
+    part: Part
+    ends: re.Pattern[str]
+    call: int | None = None
+
+    def delta(self, text: str, accounts: bool) -> ParsedDelta:
+        if not text:
+            return ParsedDelta()
+        spans = [Span(self.part, len(text), self.call)] if accounts else []
+        if self.call is not None:
+            return ParsedDelta(None, None, [ToolCallDelta(index=self.call, function=FunctionCall(arguments=text))], spans)
+        return ParsedDelta(text, None, [], spans) if self.part == "reasoning" else ParsedDelta(None, text, [], spans)
+
+    def ending_too(self, ends: re.Pattern[str]) -> Run:
+        """The same, for two machines that look for different ends."""
+        return Run(self.part, either(self.ends, ends), self.call)
+
+
+@cache
+def either(one: re.Pattern[str], other: re.Pattern[str]) -> re.Pattern[str]:
+    return one if one == other else re.compile(f"{one.pattern}|{other.pattern}")
+
+
+class CallPieces(Struct):
     id: str | None = None
     name: str | None = None
-    arguments: list[str] = field(default_factory=list)
+    arguments: list[str] = []
 
     def delta(self, index: int) -> ToolCallDelta:
         arguments = "".join(self.arguments) if self.arguments else None
@@ -50,13 +76,14 @@ class CallPieces:
 
 
 class Emission:
-    """Gathers one delta. Each method takes a piece of the model's text exactly once, in order, and says what it became."""
+    """Gathers one delta. Each method takes a piece of the model's text exactly once, in order, and says what it became.
 
-    def __init__(self, *, show_reasoning: bool = True) -> None:
+    `accounts`: spans are wanted.
+    """
+
+    def __init__(self, *, show_reasoning: bool = True, accounts: bool = True) -> None:
         self.show_reasoning = show_reasoning
-        self._clear()
-
-    def _clear(self) -> None:
+        self.accounts = accounts
         self._reasoning: list[str] = []
         self._content: list[str] = []
         self._calls: dict[int, CallPieces] = {}
@@ -81,27 +108,28 @@ class Emission:
     def arguments(self, index: int, text: str, arguments: str) -> None:
         """`text` is what the model wrote, `arguments` the JSON that it stands for; either may be empty."""
         if arguments:
-            self._calls.setdefault(index, CallPieces()).arguments.append(arguments)
+            if index not in self._calls:
+                self._calls[index] = CallPieces()
+            self._calls[index].arguments.append(arguments)
         self._account("tool_call", text, index)
 
     def _account(self, part: Part, text: str, call: int | None = None) -> None:
-        if not text:
+        if not (text and self.accounts):
             return
-        last = self._spans[-1] if self._spans else None
-        if last is not None and last.part == part and last.call == call:
-            self._spans[-1] = Span(part, last.length + len(text), call)
+        spans = self._spans
+        if spans and spans[-1].part == part and spans[-1].call == call:
+            spans[-1].length += len(text)
         else:
-            self._spans.append(Span(part, len(text), call))
+            spans.append(Span(part, len(text), call))
 
     def drain(self) -> ParsedDelta:
         """The delta so far; the next one begins."""
-        if not self._spans and not self._calls:
-            return ParsedDelta()
-        delta = ParsedDelta(
-            reasoning="".join(self._reasoning) if self._reasoning else None,
-            content="".join(self._content) if self._content else None,
-            tool_calls=[pieces.delta(index) for index, pieces in self._calls.items()] if self._calls else [],
-            spans=self._spans,
-        )
-        self._clear()
+        delta = ParsedDelta(spans=self._spans)
+        self._spans = []
+        if self._reasoning:
+            delta.reasoning, self._reasoning = "".join(self._reasoning), []
+        if self._content:
+            delta.content, self._content = "".join(self._content), []
+        if self._calls:
+            delta.tool_calls, self._calls = [pieces.delta(index) for index, pieces in self._calls.items()], {}
         return delta

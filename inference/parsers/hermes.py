@@ -9,17 +9,22 @@ from inference.parsers.source import Markers
 from inference.parsers.tool_parser import Form, ToolParser, Vocabulary
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-OPENING = Markers(OPEN)
 EITHER = Markers(OPEN, CLOSE)
 
 
 class Hermes(ToolParser):
     """Content is the text before the first call. The last call may be unclosed; a marker inside a JSON string is text."""
 
+    opening = Markers(OPEN)
+
     def text(self) -> bool:
-        text, marker = self.source.until(OPENING)
+        text, marker = self.source.until(self.opening)
         self.output.text(text)
         return marker is not None and self.begin()
+
+    @property
+    def in_string(self) -> bool:
+        return self.state == self.inside and self.call.in_string
 
     def begin(self) -> bool:
         self.output.begin()

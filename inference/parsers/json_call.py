@@ -35,6 +35,11 @@ class JsonCall:
         self._name: str | None = None
         self._has_arguments = False
 
+    @property
+    def in_string(self) -> bool:
+        """Whether text goes on in a string of the arguments."""
+        return self._state == self._read_arguments and self._value.in_string
+
     def read(self) -> bool:
         """Whether the object has ended, well or not. A fault is left unread."""
         while not self.ended and self._state():

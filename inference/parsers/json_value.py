@@ -35,6 +35,11 @@ class JsonValue:
         self._escaped = False
         self._scalar = False
 
+    @property
+    def in_string(self) -> bool:
+        """Whether text goes on in a string, up to a quote or a backslash."""
+        return self._in_string and not self._escaped
+
     def read(self, source: Source) -> str:
         """The part of the value that is here now. Sets `ended` when it is the last."""
         start, limit = source.at, -1

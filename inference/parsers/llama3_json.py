@@ -10,16 +10,16 @@ from inference.parsers.tool_parser import Form, ToolParser, Vocabulary
 
 TAG = "<|python_tag|>"
 TAGS = Markers(TAG)
-OPENING = Markers(TAG, "{")
 
 
 class Llama3Json(ToolParser):
     """An object anywhere in the text is a call if it has a name and arguments or parameters. Any other is text, even after the tag."""
 
+    opening = Markers(TAG, "{")
     separator = "; "
 
     def text(self) -> bool:
-        text, marker = self.source.until(OPENING)
+        text, marker = self.source.until(self.opening)
         self.output.text(text)
         if marker is None:
             return False
@@ -27,6 +27,10 @@ class Llama3Json(ToolParser):
         self.output.markup(self.source.take_word(marker))
         self.state = self.tagged if marker == TAG else self.opened
         return True
+
+    @property
+    def in_string(self) -> bool:
+        return self.state == self.inside and self.call.in_string
 
     def tagged(self) -> bool:
         self.output.markup(self.source.spaces())

@@ -17,14 +17,21 @@ from inference.parsers.source import Markers
 from inference.parsers.tool_parser import Form, ToolParser, Vocabulary
 
 CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
-OPENING = Markers(CALLS)
 NAME = re.compile(r"[^\s\[\]{}\"'<>(),:]+")
 ID_CHARACTERS = string.ascii_letters + string.digits
 
 
 class Mistral(ToolParser):
+    opening = Markers(CALLS)
+
+    @property
+    def in_string(self) -> bool:
+        if self.state == self.arguments:
+            return self.value.in_string
+        return self.state == self.inside and self.call.in_string
+
     def text(self) -> bool:
-        text, marker = self.source.until(OPENING)
+        text, marker = self.source.until(self.opening)
         self.output.text(text)
         if marker is None:
             return False
@@ -71,7 +78,7 @@ class Mistral(ToolParser):
 
     def before_value(self) -> bool:
         self.output.markup(self.source.spaces())
-        self.value = JsonValue(OPENING)
+        self.value = JsonValue(self.opening)
         self.state = self.arguments if self.source.peek() else self.before_value
         return bool(self.source.peek())
 
@@ -88,7 +95,7 @@ class Mistral(ToolParser):
         char = self.source.peek()
         if char == "{":
             self.output.begin()
-            self.call = JsonCall(self.source, self.output, OPENING)
+            self.call = JsonCall(self.source, self.output, self.opening)
             self.state = self.inside
         elif char == ",":
             self.output.markup(self.source.take_word(char))

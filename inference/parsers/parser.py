@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from inference.parsers.emission import Emission, ParsedDelta
+from inference.parsers.emission import Emission, ParsedDelta, Run
 from inference.parsers.forcing import parses_tools
 from inference.parsers.reasoning import Answer, ReasoningParser
 from inference.parsers.registry import find_reasoning_parser, find_tool_parser
 from inference.parsers.tool_output import NewId, ToolOutput
 from inference.parsers.tool_parser import Tools, Vocabulary
+
+NEVER = re.compile("(?!)")
 
 
 class PlainAnswer:
@@ -19,6 +22,7 @@ class PlainAnswer:
 
     def __init__(self, out: Emission) -> None:
         self.out = out
+        self.run = Run("content", NEVER)
 
     def feed(self, text: str, finished: bool) -> None:
         self.out.content(text)
@@ -32,6 +36,7 @@ class ReasoningTokens:
 
     def __init__(self, kind: type[ReasoningParser], vocabulary: Vocabulary, *, thinking: bool) -> None:
         self.count = 0
+        self.over = False  # no token to come is reasoning
         self._thinking = thinking
         self._start = vocabulary.token_to_id(kind.start)
         self._ends = {vocabulary.token_to_id(marker) for marker in (kind.end, *kind.also_end)}
@@ -41,6 +46,7 @@ class ReasoningTokens:
         for token in ids:
             if token in self._ends:
                 self._thinking = self._may_open = False
+                self.over = True
             elif token == self._start:
                 self._thinking = self._thinking or self._may_open
             elif self._thinking:
@@ -63,15 +69,18 @@ class Parser:
         self._calls = calls
         self._reasoning = reasoning
         self._reasoning_tokens = reasoning_tokens
+        self._run: Run | None = None
 
     def feed(self, text: str, token_ids: Sequence[int] = (), finished: bool = False) -> ParsedDelta:
         """What `text` adds. `finished` lets go of all that is held back; a last feed may be empty. The cost is that of `text`."""
-        if self._reasoning_tokens is not None:
-            self._reasoning_tokens.feed(token_ids)
-        if self._reasoning is None or self._reasoning.over:
-            self._answer.feed(text, finished)
-        else:
-            self._reasoning.feed(text, finished)
+        tokens, run = self._reasoning_tokens, self._run
+        if tokens is not None and not tokens.over:
+            tokens.feed(token_ids)
+        if run is not None and not finished and run.ends.search(text) is None:
+            return run.delta(text, self._out.accounts)
+        machine = self._answer if self._reasoning is None or self._reasoning.over else self._reasoning
+        machine.feed(text, finished)
+        self._run = machine.run
         return self._out.drain()
 
     @property
@@ -99,13 +108,14 @@ def make_parser(
     history_tool_call_cnt: int = 0,
     enable_auto_tool_choice: bool = True,
     tool_call_ids: Sequence[str] = (),
+    spans: bool = True,
 ) -> Parser:
     """A parser for one choice, by the names that its model is configured with.
 
     Raises:
         ValueError: an unknown name, or a tokenizer without the markers that the reasoning parser needs.
     """
-    out = Emission(show_reasoning=include_reasoning)
+    out = Emission(show_reasoning=include_reasoning, accounts=spans)
     answer: Answer = PlainAnswer(out)
     calls = None
     family = None if tool is None else find_tool_parser(tool)

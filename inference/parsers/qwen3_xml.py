@@ -13,7 +13,6 @@ from inference.parsers.tool_parser import Form, ToolParser, Tools, Vocabulary
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END = "<function=", "</function>", "<parameter=", "</parameter>"
-OPENING = Markers(OPEN, FUNCTION)
 BODY = Markers(PARAMETER, FUNCTION_END, OPEN, CLOSE)
 AFTER = Markers(OPEN, CLOSE, FUNCTION)
 KEY_END = Markers(">")
@@ -29,6 +28,7 @@ class Qwen3Xml(ToolParser):
     A call that is cut stays cut: its arguments lack their end. Some models leave `<tool_call>` out, so `<function=` begins a call too.
     """
 
+    opening = Markers(OPEN, FUNCTION)
     schema_style = "qwen_xml"
 
     def __init__(self, output: ToolOutput, tools: Tools) -> None:
@@ -36,7 +36,7 @@ class Qwen3Xml(ToolParser):
         self.types_of = cache(partial(parameter_types, tools))
 
     def text(self) -> bool:
-        text, marker = self.source.until(OPENING)
+        text, marker = self.source.until(self.opening)
         self.output.text(text)
         return self.begin(marker)
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from inference.parsers.emission import Emission
+from inference.parsers.emission import Emission, Run
 from inference.parsers.source import Markers, Source
 from inference.parsers.tool_parser import State, Vocabulary
 
 
 class Answer(Protocol):
     """What reads the text that is not reasoning."""
+
+    @property
+    def run(self) -> Run | None:
+        """The part that the text read so far ends in the middle of, if it does."""
 
     def feed(self, text: str, finished: bool) -> None: ...
 
@@ -62,6 +66,17 @@ class ReasoningParser:
         if finished:
             self.answer.feed("", True)
 
+    @property
+    def run(self) -> Run | None:
+        if self.source.held:
+            return None
+        if self.state == self.reasoning:
+            return Run("reasoning", self.markers.first) if self.out.show_reasoning else None
+        return self.run_of_answer()
+
+    def run_of_answer(self) -> Run | None:
+        return self.answer.run if self.over else None
+
     def before(self) -> bool:
         return self.after()
 
@@ -105,6 +120,10 @@ class Qwen3(ReasoningParser):
         elif marker is not None:
             self.state = self.rest
         return marker is not None
+
+    def run_of_answer(self) -> Run | None:
+        run = self.answer.run
+        return run if run is None or self.over else run.ending_too(self.stray.first)
 
 
 class Mistral(ReasoningParser):

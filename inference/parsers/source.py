@@ -16,15 +16,15 @@ class Markers:
 
     def __init__(self, *words: str) -> None:
         self.pattern = re.compile("|".join(re.escape(word) for word in words))
+        self.first = re.compile("|".join(sorted({re.escape(word[0]) for word in words})))
         self._beginnings = frozenset(word[:length] for word in words for length in range(1, len(word)))
         self._longest = max(map(len, words)) - 1
-        self._first = re.compile("|".join(sorted({re.escape(word[0]) for word in words})))
 
     def undecided_from(self, text: str, at: int) -> int:
         """Where the longest end of `text` starts that could be the beginning of a marker; the length of `text` if none could."""
-        found = self._first.search(text, max(at, len(text) - self._longest))
+        found = self.first.search(text, max(at, len(text) - self._longest))
         while found and text[found.start() :] not in self._beginnings:
-            found = self._first.search(text, found.end())
+            found = self.first.search(text, found.end())
         return found.start() if found else len(text)
 
 
@@ -38,6 +38,11 @@ class Source:
         self.text = text if self.at == len(self.text) else self.text[self.at :] + text
         self.at = 0
         self.finished = finished
+
+    @property
+    def held(self) -> bool:
+        """Whether text waits to be decided."""
+        return self.at < len(self.text)
 
     def take(self, end: int) -> str:
         taken = self.text[self.at : end]
@@ -64,6 +69,8 @@ class Source:
 
     def until(self, markers: Markers) -> tuple[str, str | None]:
         """The text before the next marker, and the marker, which stays unread. Without one: all text that cannot begin one, and None."""
+        if markers.first.search(self.text, self.at) is None:  # most deltas: not even a first character
+            return self.rest(), None
         found = markers.pattern.search(self.text, self.at)
         if found:
             return self.take(found.start()), found.group()

@@ -12,10 +12,12 @@ out to be text, and once it is out it stays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from inference.parsers.emission import Emission
+from inference.parsers.emission import Emission, Run
+from inference.parsers.json_value import STRING_TURN
 
 NewId = Callable[[str, int], str]
 
@@ -52,6 +54,14 @@ class ToolOutput:
         else:
             self._release()
             self._out.content(text)
+
+    def run_of_text(self, ends: re.Pattern[str]) -> Run | None:
+        """Text is content right away only where nothing is held and something was said."""
+        return None if self._dropping or self._said_nothing or self._held else Run("content", ends)
+
+    def run_of_string(self) -> Run | None:
+        """Inside a string of the arguments of a call that is shown."""
+        return None if self.deciding or self._muted else Run("tool_call", STRING_TURN, len(self.ids) - 1)
 
     def drop(self, text: str) -> None:
         """`text` is shown nowhere, whatever becomes of what is around it."""

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from inference.parsers.source import Source
+from inference.parsers.emission import Run
+from inference.parsers.source import Markers, Source
 from inference.parsers.tool_output import ToolOutput
 
 Tools = Sequence[Mapping[str, Any]]
@@ -33,6 +34,7 @@ class ToolParser(ABC):
     A state reads what it can and returns whether the machine goes on; False means that it needs more text.
     """
 
+    opening: ClassVar[Markers]  # what ends the text outside calls
     separator: ClassVar[str] = ""  # between two calls
     schema_style: ClassVar[str] = "json"  # how the family writes arguments
 
@@ -54,6 +56,19 @@ class ToolParser(ABC):
     def new_id(name: str, number: int) -> str:
         """`number` counts the conversation's calls from 0, those of earlier messages included."""
         return f"chatcmpl-tool-{secrets.token_hex(8)}"
+
+    @property
+    def in_string(self) -> bool:
+        """Whether text goes on in a JSON string of the arguments."""
+        return False
+
+    @property
+    def run(self) -> Run | None:
+        if self.source.held:
+            return None
+        if self.state == self.text:
+            return self.output.run_of_text(self.opening.first)
+        return self.output.run_of_string() if self.in_string else None
 
     def feed(self, text: str, finished: bool) -> None:
         self._advance(text, finished)
