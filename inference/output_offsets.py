@@ -26,8 +26,9 @@ class Waiting:
 class OutputOffsets:
     """One choice's account. A parser decides late, so a token is told when its first character is; the end decides all."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool, parsed: bool) -> None:
         self.tokenizer = tokenizer
+        self.parsed = parsed
         self.hidden_ids: frozenset[int] = tokenizer.special_ids if skip_special_tokens else frozenset()
         self.at_once = False
         self.written = 0  # characters begun so far, of all that the model wrote
@@ -79,12 +80,13 @@ class OutputOffsets:
         return token.offset.part is not None or token.shown < self.decided
 
     def settle(self, token: Waiting, stopped: bool) -> TokenOffset:
-        """With its part: that of the span which its first character lies in. No span tells of a stop string, or of half a character."""
+        """With its part: that of the span which its first character lies in. No span tells of a stop string, or of half a character: without
+        a parser that is content, which a stateless call, too, can tell at once."""
         if token.offset.part is None:
             while self.spans and token.shown >= self.passed + self.spans[0].length:
                 self.passed += self.spans.popleft().length
             if self.spans:
                 token.offset.part, token.offset.call = self.spans[0].part, self.spans[0].call
             else:
-                token.offset.part = "stop" if stopped else "markup"
+                token.offset.part = "stop" if stopped else "markup" if self.parsed else "content"
         return token.offset

@@ -62,7 +62,8 @@ class ChatChoice:
         self.called = False
         self.ending_ids = frozenset(model.eos_token_ids) | ending.stop_ids
         wanted = offsets and not self.hidden
-        self.offsets = OutputOffsets(model.tokenizer, skip_special_tokens=skip_special_tokens) if wanted else None
+        parsed = self.parser is not None
+        self.offsets = OutputOffsets(model.tokenizer, skip_special_tokens=skip_special_tokens, parsed=parsed) if wanted else None
 
     def feed(
         self, ids: list[int], entries: list[TokenLogprobs] | None, reason: str | None, stop_reason: str | int | None

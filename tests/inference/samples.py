@@ -1,6 +1,6 @@
-"""What the text side's tests share: three models, the case list's prompts and rows, and one call per step of the pipeline.
+"""What the text side's tests share: the models, the case list's prompts and rows, and one call per step of the pipeline.
 
-R and R! are byte level (T1), R2 is SentencePiece-like (T2), RP is T1 with a tool and a reasoning parser.
+R and R! are byte level (T1), R2 is SentencePiece-like (T2), RP is T1 with a tool and a reasoning parser; the others have real tokenizers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from inference.protocol.generate import GenerateChunk, GenerateChunkChoice
 from inference.render import COMPLETION_BUILT_IN, chat_settings, completion_settings, render_chat, render_completion
 from inference.rendered import Rendered
 from inference.resolve import BUILT_IN, Layer, resolve
+from tests.inference.families import FAMILIES, tokenizer_folder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 HI = [{"role": "user", "content": "Hi"}]
+INSTRUCTION = "{{ bos_token }}[INST] {{ messages[-1]['content'] }} [/INST]"  # for families whose files bring no template
 ABSENT: Any = object()
 OVERRIDES = {"absent": ABSENT, "null": None, "true": True, "false": False}
 
@@ -43,11 +45,19 @@ P1 = [257, *b("user\nHi"), 258, 10, 257, *b("assistant\n")]
 
 @cache
 def model(name: str = "R") -> ServedModel:
-    folder = {"R2": FIXTURES / "tokenizers" / "t2", "smollm2": FIXTURES / "smollm2"}.get(name, FIXTURES / "tokenizers" / "t1")
-    parsers: dict[str, Any] = {}
+    """Raises Missing: a family's tokenizer cannot be had here."""
+    fields: dict[str, Any] = {}
     if name == "RP":
-        parsers = {"tool_call_parser": "hermes", "reasoning_parser": "deepseek_r1", "enable_auto_tool_choice": True}
-    return load_model(folder, names=("m",), max_model_len=512, return_tokens_as_token_ids=True if name == "R!" else None, **parsers)
+        fields = {"tool_call_parser": "hermes", "reasoning_parser": "deepseek_r1", "enable_auto_tool_choice": True}
+    if name in ("llama2", "tekken"):
+        fields = {"chat_template": INSTRUCTION}
+    return load_model(folder(name), names=("m",), max_model_len=512, return_tokens_as_token_ids=True if name == "R!" else None, **fields)
+
+
+def folder(name: str) -> Path:
+    if name in FAMILIES:
+        return tokenizer_folder(name)
+    return {"R2": FIXTURES / "tokenizers" / "t2", "smollm2": FIXTURES / "smollm2"}.get(name, FIXTURES / "tokenizers" / "t1")
 
 
 def matrix() -> list[tuple[str, Any, bool]]:

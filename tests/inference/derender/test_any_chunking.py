@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.derender import text_writer
 from inference.detokenize import Detokenizer
+from inference.protocol import codec
 from inference.protocol.derender import StreamState
+from inference.protocol.generate import GenerateChoice, GenerateChunkChoice, GenerateRequest
+from inference.sampling import engine_sampling
+from tests.inference.random_ids import cut_ids, ids_of, lps_of, quick
 from tests.inference.samples import (
     HI,
     chunked,
@@ -22,38 +25,8 @@ from tests.inference.samples import (
     response,
     whole,
     whole_chat,
+    whole_text,
 )
-
-WORDS = ["Hello", " there", "é", "日本語", "😀", "👩‍👩‍👧", "e\u0301", " ", "\n", "the end.", "नमस्ते", "\ufffd", "\x00"]
-TOKENIZERS = ("R", "R2", "smollm2")
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-def ids_of(name: str) -> st.SearchStrategy[list[int]]:
-    """Real text, then anything: stray bytes, special tokens, ids outside the vocabulary."""
-    tokenizer = model(name).tokenizer
-    encoded = [tuple(tokenizer.encode(word, add_special_tokens=False)) for word in WORDS]
-    word = st.sampled_from([ids for ids in encoded if ids])
-    stray = st.integers(0, tokenizer.vocab_size + 2).map(lambda i: (i,))
-    special = st.sampled_from(sorted(tokenizer.special_ids)).map(lambda i: (i,))
-    parts = st.lists(st.one_of(word, word, word, stray, special), min_size=1, max_size=12)
-    return parts.map(lambda found: [i for part in found for i in part])
-
-
-@st.composite
-def cut_ids(draw: st.DrawFn, name: str) -> tuple[list[int], list[list[int]]]:
-    """(ids, the same in pieces, some of them empty)."""
-    ids = draw(ids_of(name))
-    cuts = sorted(draw(st.lists(st.integers(0, len(ids)), max_size=6)))
-    bounds = [0, *cuts, len(ids)]
-    return ids, [ids[a:b] for a, b in pairwise(bounds)]
-
-
-def lps_of(ids: Sequence[int], vocabulary: int) -> dict[str, Any]:
-    """Two candidates each, the second from anywhere."""
-    rows = [[(i, -0.5, 1), ((i * 31 + 7) % vocabulary, -1.5, 2)] for i in ids]
-    tops = [[{"token_id": i, "logprob": value, "rank": rank} for i, value, rank in row] for row in rows]
-    return {"content": [{"token_id": i, "logprob": -0.5, "rank": 1, "top_logprobs": row} for i, row in zip(ids, tops, strict=True)]}
 
 
 def parts_of(pieces: Sequence[Sequence[int]], lps: dict[str, Any]) -> list[dict[str, Any]]:
@@ -65,116 +38,112 @@ def parts_of(pieces: Sequence[Sequence[int]], lps: dict[str, Any]) -> list[dict[
     return [*parts, {"token_ids": [], "finish_reason": "length"}]
 
 
-def text_of(ids: Sequence[int], name: str, *, skip: bool) -> str:
-    made = Detokenizer(model(name).tokenizer, skip_special_tokens=skip)
-    return made.feed(ids)
+def prompts(name: str) -> st.SearchStrategy[list[int] | None]:
+    return st.one_of(st.none(), ids_of(name))
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
 @quick
 @given(data=st.data(), skip=st.booleans())
 def test_text(name: str, data: st.DataObject, skip: bool) -> None:
     """A window that travels between calls gives what one that stays gives, and never grows with the output."""
     ids, pieces = data.draw(cut_ids(name))
-    state = StreamState()
-    text = ""
+    prompt = data.draw(prompts(name))
+    stays = Detokenizer(model(name).tokenizer, skip_special_tokens=skip)
+    stays.seed(prompt)
+    state, text = StreamState(), ""
     for piece in pieces:
         call = Detokenizer(model(name).tokenizer, skip_special_tokens=skip)
-        call.restore(state)
+        if state.prev_tokens:
+            call.restore(state)
+        else:
+            call.seed(prompt)
         text += call.feed(piece)
         call.save(state, fed=bool(piece))
-        assert state.prefix_offset == 0
-    assert text == text_of(ids, name, skip=skip)
+    assert text == stays.feed(ids)
 
 
-def by_the_letter(ids: Sequence[int], name: str) -> str:
-    """The rule of pipeline.md 7, as it is written there."""
-    tokenizer = model(name).tokenizer
-    pieces: list[str] = []
-    emitted, text = 0, ""
-    for token_id in ids:
-        if token_id in tokenizer.special_ids:
-            continue
-        piece = tokenizer.piece(token_id)
-        pieces.append("" if piece is None else piece)
-        old, new = tokenizer.decode_pieces(pieces[:emitted]), tokenizer.decode_pieces(pieces)
-        if len(new) > len(old) and not new.endswith("\ufffd"):
-            text += new[len(old) :]
-            pieces = pieces[emitted:]
-            emitted = len(pieces)
-    return text
-
-
-@pytest.mark.parametrize(("name", "first"), [("R", 0), ("R2", 3)])
 @quick
-@given(data=st.data())
-def test_the_shortcut_for_garbage_changes_nothing(name: str, first: int, data: st.DataObject) -> None:
-    byte = st.one_of(st.sampled_from([0x80, 0x80, 0xC3, 0xA9, 0xE6, 0x97, 0xA5, 0xF0]), st.integers(0, 255)).map(lambda b: b + first)
-    runs = st.tuples(st.one_of(byte, st.just(9999)), st.integers(1, 30)).map(lambda run: [run[0]] * run[1])
-    parts = data.draw(st.lists(st.one_of(byte.map(lambda b: [b]), runs), max_size=40))
-    ids = [i for part in parts for i in part]
-    assert text_of(ids, name, skip=True) == by_the_letter(ids, name)
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-@quick
-@given(words=st.lists(st.sampled_from([word for word in WORDS if word != "\ufffd"]), min_size=1, max_size=8))
-def test_good_text_comes_back_as_it_was(name: str, words: list[str]) -> None:
-    text = "".join(words)
-    tokenizer = model(name).tokenizer
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert text_of(ids, name, skip=True) == tokenizer.decode(ids, skip_special_tokens=True)
-    if name != "R2":
-        assert text_of(ids, name, skip=True) == text
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-@quick
-@given(data=st.data(), as_ids=st.booleans())
-def test_chat_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids: bool) -> None:
+@given(data=st.data(), as_ids=st.booleans(), skip=st.booleans())
+def test_chat_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids: bool, skip: bool) -> None:
     ids, pieces = data.draw(cut_ids(name))
+    while not pieces[-1]:  # the end comes with its token: of one that was told before, nobody knew that it was the end
+        pieces.pop()
     lps = lps_of(ids, model(name).vocab_size)
-    request = {"messages": HI, "logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": as_ids}
-    prompt = data.draw(st.one_of(st.none(), ids_of(name)))
-    shared = {"prompt_token_ids": prompt}
+    shown = {"return_tokens_as_token_ids": as_ids, "skip_special_tokens": skip, "return_output_offsets": True}
+    request = {"messages": HI, "logprobs": True, "top_logprobs": 2, **shown}
+    shared = {"prompt_token_ids": data.draw(prompts(name))}
     want = derendered(model(name), {"generate_response": response(ids, lps), "chat_request": request, **shared})["choices"][0]
     calls = [body["chunk"]["choices"][0] for body in chunked(model(name), pieces, lps, chat_request=request, **shared)]
     assert "".join(call["delta"]["content"] for call in calls if call["delta"]["content"] is not None) == want["message"]["content"]
     assert [entry for call in calls for entry in call["logprobs"]["content"]] == want["logprobs"]["content"]
+    assert [offset for call in calls for offset in call["output_offsets"]] == want["output_offsets"]
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
 @quick
-@given(data=st.data(), as_ids=st.booleans())
-def test_completion_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids: bool) -> None:
+@given(data=st.data(), as_ids=st.booleans(), skip=st.booleans())
+def test_completion_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids: bool, skip: bool) -> None:
     ids, pieces = data.draw(cut_ids(name))
     lps = lps_of(ids, model(name).vocab_size)
-    request = {"prompt": "x", "logprobs": 1, "return_tokens_as_token_ids": as_ids}
-    body = {"generate_responses": [response(ids, lps)], "completion_request": request}
+    prompt = data.draw(prompts(name))
+    request = {"prompt": "x", "logprobs": 1, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": skip}
+    body = {"generate_responses": [response(ids, lps)], "completion_request": request, "prompt_token_ids": [prompt]}
     want = derendered(model(name), body, "completion")["choices"][0]
-    calls = [made["chunk"]["choices"][0] for made in chunked(model(name), pieces, lps, "completion", completion_request=request)]
+    shared = {"completion_request": request, "prompt_token_ids": prompt}
+    calls = [made["chunk"]["choices"][0] for made in chunked(model(name), pieces, lps, "completion", **shared)]
     assert "".join(call["text"] for call in calls) == want["text"]
     for key, values in want["logprobs"].items():
         assert [value for call in calls for value in call["logprobs"][key]] == values
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
 @quick
-@given(data=st.data(), as_ids=st.booleans())
-def test_coupled_and_derendered_agree(name: str, data: st.DataObject, as_ids: bool) -> None:
-    """Streamed, whole, and through /derender; a placeholder's bytes are the one thing that differs."""
+@given(data=st.data(), as_ids=st.booleans(), skip=st.booleans())
+def test_coupled_derendered_and_generated_chats_agree(name: str, data: st.DataObject, as_ids: bool, skip: bool) -> None:
+    """Streamed, whole, through /derender, and as a node writes it; a placeholder's bytes are the one thing that differs."""
     ids, pieces = data.draw(cut_ids(name))
     lps = lps_of(ids, model(name).vocab_size)
-    fields = {"logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": as_ids}
+    fields = {"logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": skip}
     answer, _ = coupled(model(name), parts_of(pieces, lps), **fields)
     _, chunks = coupled(model(name), parts_of(pieces, lps), stream=True, **fields)
     choice = whole(answer)["choices"][0]
-    derender = whole_chat(model(name), ids, lps, fields, prompt_token_ids=answer.rendered.token_ids)["choices"][0]
+    prompt = answer.rendered.token_ids
+    derender = whole_chat(model(name), ids, lps, fields, prompt_token_ids=prompt)["choices"][0]
+    node = generated(name, "derender", prompt, parts_of(pieces, lps), as_ids=as_ids, skip=skip)
     streamed = [part for chunk in chunks for part in chunk["choices"]]
-    assert choice["message"]["content"] == derender["message"]["content"] == "".join(part["delta"]["content"] for part in streamed)
+    text = choice["message"]["content"]
+    assert text == derender["message"]["content"] == node["message"]["content"] == "".join(part["delta"]["content"] for part in streamed)
     shown = [entry for part in streamed if part["logprobs"] is not None for entry in part["logprobs"]["content"]]
     assert choice["logprobs"]["content"] == shown
     assert blanked(shown, as_ids) == blanked(derender["logprobs"]["content"], as_ids)
+    assert derender["logprobs"] == node["logprobs"]
+
+
+@quick
+@given(data=st.data(), as_ids=st.booleans(), skip=st.booleans())
+def test_coupled_derendered_and_generated_texts_agree(name: str, data: st.DataObject, as_ids: bool, skip: bool) -> None:
+    ids, pieces = data.draw(cut_ids(name))
+    lps = lps_of(ids, model(name).vocab_size)
+    prompt = data.draw(ids_of(name).map(lambda found: [i for i in found if i < model(name).vocab_size]).filter(bool))
+    fields = {"logprobs": 1, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": skip}
+    coupled_choice = whole(coupled_text(model(name), parts_of(pieces, lps), prompt=prompt, **fields)[0])["choices"][0]
+    derender = whole_text(model(name), ids, lps, fields, prompt_token_ids=[prompt])["choices"][0]
+    node = generated(name, "text", prompt, parts_of(pieces, lps), as_ids=as_ids, skip=skip)
+    assert coupled_choice["text"] == derender["text"] == node["text"]
+    assert coupled_choice["logprobs"] == derender["logprobs"]
+    assert derender["logprobs"]["tokens"] == [entry["token"] for entry in node["logprobs"]["content"]]
+
+
+def generated(name: str, mode: str, prompt: list[int], parts: list[dict[str, Any]], *, as_ids: bool, skip: bool) -> dict[str, Any]:
+    """A node's whole choice. In mode text the override is the node's default; in mode derender it is the request's."""
+    context = {"return_tokens_as_token_ids": as_ids} if mode == "derender" else None
+    sampling = {"logprobs": 2, "skip_special_tokens": skip}
+    body = {"token_ids": prompt, "output_mode": mode, "sampling_params": sampling, "parse_context": context}
+    request = codec.convert(GenerateRequest, body)
+    full = engine_sampling(request.sampling_params, prompt_token_ids=prompt, model=model(name), scripted=True)
+    writer = text_writer(request, full, model(name), as_ids=as_ids if mode == "text" else False)
+    assert writer is not None
+    made = [writer.feed(GenerateChunkChoice(index=0, **part)) for part in parts]
+    ids = [i for part in made if part is not None for i in part.token_ids or ()]
+    return codec.decode(dict, codec.encode(writer.dress_whole(GenerateChoice(index=0, token_ids=ids, finish_reason="length"))))
 
 
 def blanked(entries: list[dict[str, Any]], blank: bool) -> list[Any]:
@@ -183,7 +152,6 @@ def blanked(entries: list[dict[str, Any]], blank: bool) -> list[Any]:
     return [[entry["token"], entry["logprob"], [[top["token"], top["logprob"]] for top in entry["top_logprobs"]]] for entry in entries]
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
 @quick
 @given(data=st.data(), stops=st.lists(st.sampled_from(["e", "the", "本", " t", "\n", "😀", "é"]), min_size=1, max_size=3))
 def test_stop_strings_end_the_same_text_at_the_same_place(name: str, data: st.DataObject, stops: list[str]) -> None:
