@@ -19,7 +19,7 @@ from inference.tokenizer import REPLACEMENT, Tokenizer, TokenText
 
 LOWEST = -9999.0
 PromptLogprobs = list[dict[str, Any] | None]
-BEGINNING = TokenText("", [])  # a token that holds part of a character, and not its end
+BEGINNING = TokenText("", ())  # a token that holds part of a character, and not its end
 
 
 class TokenNamer:
@@ -84,7 +84,7 @@ class TokenNamer:
         name = self._name(entry.token_id, ids, at)
         return ChatLogprob(token=name.text, logprob=clamp(entry.logprob), bytes=self._own_bytes(entry, name, ids, at), top_logprobs=tops)
 
-    def _own_bytes(self, entry: TokenLogprobs, name: TokenText, ids: list[int], at: int) -> list[int] | None:
+    def _own_bytes(self, entry: TokenLogprobs, name: TokenText, ids: list[int], at: int) -> tuple[int, ...] | None:
         """A coupled answer's sampled token has the bytes of its text, whatever its name, if the engine had an entry for it."""
         if self._as_ids and self._coupled and entry.top_logprobs:
             return decoded(self._tokenizer, entry.token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]).bytes
@@ -111,7 +111,7 @@ class Placeholders:
 
     def __getitem__(self, token_id: int) -> TokenText:
         name = f"token_id:{token_id}"
-        return TokenText(name, list(name.encode()) if self._with_bytes else None)
+        return TokenText(name, tuple(name.encode()) if self._with_bytes else None)
 
 
 def decoded(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
@@ -131,7 +131,7 @@ def completed(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> To
         while before and tokenizer.text(before[-1]).broken:
             before.pop()
         text = without_prefix(whole, tokenizer.decode(before))
-        return TokenText(text, list(text.encode()))
+        return TokenText(text, tuple(text.encode()))
     return BEGINNING
 
 

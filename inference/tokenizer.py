@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
@@ -26,14 +27,15 @@ WORD_START = "▁"  # SentencePiece's mark of a leading space
 CONCATENATING = {"ByteLevel", "Sequence"}  # decoders that put bytes together and do nothing else
 
 
-class TokenText(NamedTuple):
+class TokenText(Struct, frozen=True, gc=False):
     """What a token alone decodes to. `bytes` is None outside the vocabulary.
 
-    `broken`: it ends in part of a character. `completes`: that part may be the end of one that earlier tokens began.
+    `broken`: it ends in part of a character. `completes`: that part may be the end of one that earlier tokens began. There is one for every
+    token, for good: nothing in it is the collector's business.
     """
 
     text: str
-    bytes: list[int] | None
+    bytes: tuple[int, ...] | None
     broken: bool = False
     completes: bool = False
 
@@ -155,7 +157,7 @@ class Tokenizer:
         if piece.startswith(WORD_START) and self.decode_pieces(["a", piece]) == f"a {text}":
             text = f" {text}"
         broken = text.endswith(REPLACEMENT)
-        return TokenText(text, list(text.encode("utf-8", "replace")), broken, broken and self._completes(piece))
+        return TokenText(text, tuple(text.encode("utf-8", "replace")), broken, broken and self._completes(piece))
 
     def _completes(self, piece: str) -> bool:
         return not all(self.decode_pieces([start, piece]).endswith(REPLACEMENT) for start in CHARACTER_STARTS)

@@ -41,7 +41,7 @@ class ChatCompletionRequest(OpenAIRequest, kw_only=True):
 class TopLogprob(Struct, kw_only=True, gc=False):
     token: str
     logprob: float
-    bytes: list[int] | None = None
+    bytes: tuple[int, ...] | None = None
 
 
 class ChatLogprob(TopLogprob, kw_only=True, gc=False):

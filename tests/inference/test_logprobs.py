@@ -54,7 +54,7 @@ def test_a_token_that_begins_with_a_space_keeps_it_with_its_character() -> None:
     made = TokenNamer(SMOL, as_ids=False, keep=0).chat([entry(i) for i in ids]).content
     assert made is not None
     assert [e.token for e in made] == [*[""] * (len(ids) - 1), " 🎉"]
-    assert made[-1].bytes == b(" 🎉")
+    assert made[-1].bytes == tuple(" 🎉".encode())
 
 
 def test_context_is_the_last_four_ids() -> None:
