@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inference.derender.choice import Choice, Delta, Ending
 from inference.detokenize import Detokenizer
@@ -16,8 +17,7 @@ from inference.protocol.chat import ChatLogprobs, ChatMessage, TokenOffset
 from inference.protocol.generate import ParseContext, TokenLogprobs
 
 
-@dataclass(slots=True)
-class ChatNews:
+class ChatNews(Struct):
     """What is new of a choice, in the chat's terms. Without a parser all text is content, "" where there is none."""
 
     parsed: ParsedDelta
@@ -36,7 +36,7 @@ class ChatNews:
 class ChatChoice:
     """Lives as long as its choice. Hidden reasoning takes the tokens and logprobs with it that would give it away."""
 
-    __slots__ = ("called", "choice", "context", "detokenizer", "ending_ids", "hidden", "namer", "offsets", "parser")
+    __slots__ = ("choice", "context", "detokenizer", "ending_ids", "hidden", "namer", "offsets", "parser")
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class ChatChoice:
         self.choice = Choice(self.detokenizer, ending)
         self.namer = namer
         prompt = () if prompt_token_ids is None else prompt_token_ids
-        self.parser: Parser | None = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids) if parses else None
         self.hidden = parses and hides_tokens(context, model)
-        self.called = False
-        self.ending_ids = frozenset(model.eos_token_ids) | ending.stop_ids
         wanted = offsets and not self.hidden
+        parser = choice_parser(context, model, prompt, tool_call_ids=tool_call_ids, spans=wanted) if parses else None
+        self.parser: Parser | None = parser
+        self.ending_ids = frozenset(model.eos_token_ids) | ending.stop_ids
         parsed = self.parser is not None
         self.offsets = OutputOffsets(model.tokenizer, skip_special_tokens=skip_special_tokens, parsed=parsed) if wanted else None
 
@@ -77,17 +77,25 @@ class ChatChoice:
             parsed = ParsedDelta(content=delta.text)
         else:
             parsed = self.parser.feed(delta.text, delta.token_ids, reason is not None)
-            self.called = self.called or bool(parsed.tool_calls)
-            reason = finish_reason(reason, called=self.called, tool_choice=self.context.tool_choice)
-        return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason, self._offsets(delta, parsed))
+            if reason is not None:
+                reason = finish_reason(reason, called=self.called, tool_choice=self.context.tool_choice)
+        offsets = None if self.offsets is None else self._told(self.offsets, delta, parsed)
+        return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason, offsets)
 
-    def _offsets(self, delta: Delta, parsed: ParsedDelta) -> list[TokenOffset] | None:
-        if self.offsets is None:
-            return None
+    def feed_one(self, token_id: int) -> ParsedDelta:
+        """Only the text of a token that ends nothing and of which nothing else is asked. What `feed` counts must be made up for later."""
+        text = self.detokenizer.feed_one(token_id)
+        return ParsedDelta(content=text) if self.parser is None else self.parser.feed(text, (token_id,))
+
+    @property
+    def called(self) -> bool:
+        return self.parser is not None and bool(self.parser.tool_call_ids)
+
+    def _told(self, offsets: OutputOffsets, delta: Delta, parsed: ParsedDelta) -> list[TokenOffset]:
         spans = [Span("content", len(delta.text))] if self.parser is None else parsed.spans
         stopped = isinstance(delta.stop_reason, str)
         ends = delta.finish_reason == "stop" and not stopped and delta.token_ids[-1:] != [] and delta.token_ids[-1] in self.ending_ids
-        return self.offsets.feed(delta.token_ids, spans, ends=ends, finished=delta.finish_reason is not None, stopped=stopped)
+        return offsets.feed(delta.token_ids, spans, ends=ends, finished=delta.finish_reason is not None, stopped=stopped)
 
     def flush(self) -> ChatNews:
         """What a parser still held, of an answer that came to no end."""

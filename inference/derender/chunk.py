@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType, structs
 
 from inference.derender.bounds import check_chunk, check_history, check_length, check_state, checked_entries
-from inference.derender.chat_choice import ChatChoice, ChatNews
+from inference.derender.chat_choice import ChatChoice
 from inference.derender.completion_answer import kept_candidates
 from inference.derender.whole import answer_id, chat_namer, shown_ending, skips, usage, wants_offsets
 from inference.detokenize import Detokenizer
 from inference.errors import BadRequest
 from inference.logprobs import TokenNamer
 from inference.model import ServedModel
+from inference.parsers import ParsedDelta
 from inference.parsing import required_context
 from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatCompletionRequest, ChatDelta, ChatLogprobs
 from inference.protocol.completions import CompletionChunk, CompletionChunkChoice, CompletionRequest
@@ -45,8 +46,12 @@ def derender_chat_chunk(request: DerenderChatStreamRequest, model: ServedModel, 
     check_length("prompt_token_ids", request.prompt_token_ids, model, "prompt_token_ids")
     context = parser_context(request.chat_request, request.prompt_token_ids, model, effective)
     prompt = prompt_ids(request.prompt_token_ids, chunk.prompt_token_ids)
-    shown = [ChatStream(context, request.chat_request, model, effective, prompt, state).feed(part) for part in chunk.choices]
-    return DerenderedChatChunk(chunk=chat_chunk(chunk, shown, name, request.prompt_tokens), stream_state=state)
+    shown = []
+    for part in chunk.choices:
+        stream = ChatStream(context, request.chat_request, model, effective, prompt, state)
+        shown.append(stream.feed(part))
+        state = stream.state()
+    return DerenderedChatChunk(chunk=chat_chunk(chunk, shown, name, int(time.time()), request.prompt_tokens), stream_state=state)
 
 
 def parser_context(
@@ -59,8 +64,11 @@ def parser_context(
     return context
 
 
+MAX_SINGLES = 1024
+
+
 class ChatStream:
-    """One choice of a streamed chat, from where its state left it. The state moves along with what is fed."""
+    """One choice of a streamed chat, from where its state left it. Its state is written when it is asked for, not with every chunk."""
 
     def __init__(
         self,
@@ -72,7 +80,8 @@ class ChatStream:
         state: StreamState,
     ) -> None:
         self.model = model
-        self.state = state
+        self.carried = state
+        self.fed = False  # with any ids
         self.prompt_length = 0 if prompt is None else len(prompt)
         self.returns_ids: bool = effective["return_token_ids"]
         self.returns_offsets = wants_offsets(original)
@@ -85,24 +94,38 @@ class ChatStream:
             skip_special_tokens=skips(model, effective),
             ending=shown_ending(original, model, effective),
             tool_call_ids=state.last_tool_call_ids,
-            offsets=wants_offsets(original),
+            offsets=self.returns_offsets,
         )
+        self.shows_ids = self.returns_ids and not self.choice.hidden
         if self.choice.offsets is not None and self.choice.parser is None:
             self.choice.offsets.resume(0 if state.output_offset is UNSET else state.output_offset)
         replay(self.choice, state)
+        self.singles: list[int] = []  # taken one by one, and not recorded yet
+        self.room = 0  # for so many of them; none before the first chunk, which says more
 
     def feed(self, part: GenerateChunkChoice) -> ChatChunkChoice:
         """The chunk's choice. One that is refused has moved nothing."""
-        ids = [] if part.token_ids is None else part.token_ids
-        check_history(self.prompt_length, len(self.state.output_token_ids), len(ids), self.model)
+        ids = part.token_ids
+        bare = part.finish_reason is None and part.stop_reason is None and part.logprobs is None
+        if bare and ids is not None and len(ids) == 1 and len(self.singles) < self.room:
+            self.singles.append(ids[0])
+            delta = full_delta(self.choice.feed_one(ids[0]), None)
+            return ChatChunkChoice(index=part.index, delta=delta, stop_reason=None, token_ids=ids if self.shows_ids else None)
+        self.settle()
+        return self.take(part, [] if ids is None else ids)
+
+    def take(self, part: GenerateChunkChoice, ids: list[int]) -> ChatChunkChoice:
+        state, choice = self.carried, self.choice
+        check_history(self.prompt_length, len(state.output_token_ids), len(ids), self.model)
         entries = checked_entries(part.logprobs, self.model, "body.generate_chunk.choices.0.logprobs")
-        news = self.choice.feed(ids, entries, part.finish_reason, part.stop_reason)
-        role = None if self.state.role_sent else "assistant"
-        advance(self.state, self.choice, ids)
-        unnamed = part.logprobs is not None and entries is None and not self.choice.hidden
+        news = choice.feed(ids, entries, part.finish_reason, part.stop_reason)
+        role = None if state.role_sent else "assistant"
+        state.role_sent = True
+        self.record(ids, [len(ids)] if ids else [])
+        unnamed = part.logprobs is not None and entries is None and not choice.hidden
         return ChatChunkChoice(
             index=part.index,
-            delta=full_delta(news, role),
+            delta=full_delta(news.parsed, role),
             logprobs=ChatLogprobs() if unnamed else news.logprobs,
             finish_reason=news.finish_reason,
             stop_reason=news.stop_reason,
@@ -110,14 +133,55 @@ class ChatStream:
             output_offsets=news.offsets if self.returns_offsets else UNSET,
         )
 
+    @property
+    def ids_left(self) -> int:
+        """Until the bound of `check_history`."""
+        return self.model.max_model_len - self.prompt_length - len(self.carried.output_token_ids)
 
-def chat_chunk(chunk: GenerateChunk, shown: list[ChatChunkChoice], name: str, prompt_tokens: int | None) -> ChatChunk:
+    def settle(self) -> None:
+        """Record what was taken one by one."""
+        if self.singles:
+            self.choice.namer.pass_by(self.singles)
+            self.record(self.singles, [1] * len(self.singles))
+            self.singles = []
+
+    def record(self, ids: list[int], lengths: list[int]) -> None:
+        """For a parser, which is made again from its ids; a plain choice has its window. The lists grow in place: they can be long."""
+        self.fed = self.fed or bool(ids)
+        if self.choice.parser is not None:
+            self.carried.output_token_ids += ids
+            self.carried.output_chunk_lens += lengths
+        self.room = 0 if self.returns_offsets else min(MAX_SINGLES, self.ids_left)
+
+    def state(self) -> StreamState:
+        """What a call elsewhere needs to go on: a plain choice's window, or what its parser was fed and the calls that it has named."""
+        state, choice = self.carried, self.choice
+        self.settle()
+        if not state.role_sent:
+            return state
+        state.logprob_context_token_ids = [*choice.namer.context]
+        if choice.parser is None:
+            choice.detokenizer.save(state, fed=self.fed)
+            state.output_offset = UNSET if choice.offsets is None else choice.offsets.written
+        else:
+            state.tools_streamed = state.tools_streamed or choice.called
+            state.last_tool_call_ids = choice.parser.tool_call_ids
+        return state
+
+
+def full_delta(parsed: ParsedDelta, role: str | None) -> ChatDelta:
+    """Unlike a coupled stream's, with every key; only `tool_calls` is left out where there are none."""
+    content = parsed.content if parsed.content else None
+    return ChatDelta(role=role, content=content, reasoning=parsed.reasoning, tool_calls=parsed.tool_calls if parsed.tool_calls else UNSET)
+
+
+def chat_chunk(chunk: GenerateChunk, shown: list[ChatChunkChoice], name: str, created: int, prompt_tokens: int | None) -> ChatChunk:
     return ChatChunk(
-        id=answer_id(chunk.request_id),
-        created=int(time.time()),
+        id=answer_id(None) if chunk.request_id is None else chunk.request_id,
+        created=created,
         model=name,
         choices=shown,
-        usage=chunk_usage(chunk, prompt_tokens),
+        usage=None if chunk.usage is None else chunk_usage(chunk.usage, prompt_tokens),
         system_fingerprint=None,
         prompt_token_ids=None,
         prompt_text=None,
@@ -134,29 +198,7 @@ def replay(choice: ChatChoice, state: StreamState) -> None:
             start += length
     elif state.prev_tokens:
         choice.detokenizer.restore(state)
-    choice.namer.context = state.logprob_context_token_ids
-
-
-def advance(state: StreamState, choice: ChatChoice, ids: list[int]) -> None:
-    """A window for a plain choice; for a parser all ids, from which it can be made again. The lists grow in place: they can be long."""
-    state.role_sent = True
-    state.logprob_context_token_ids = choice.namer.context
-    if choice.parser is None:
-        choice.detokenizer.save(state, fed=bool(ids))
-        state.output_offset = UNSET if choice.offsets is None else choice.offsets.written
-        return
-    state.tools_streamed = state.tools_streamed or choice.called
-    state.last_tool_call_ids = choice.parser.tool_call_ids
-    if ids:
-        state.output_token_ids += ids
-        state.output_chunk_lens.append(len(ids))
-
-
-def full_delta(news: ChatNews, role: str | None) -> ChatDelta:
-    """Unlike a coupled stream's, with every key; only `tool_calls` is left out where there are none."""
-    parsed = news.parsed
-    content = parsed.content if parsed.content else None
-    return ChatDelta(role=role, content=content, reasoning=parsed.reasoning, tool_calls=parsed.tool_calls if parsed.tool_calls else UNSET)
+    choice.namer.context = [*state.logprob_context_token_ids]
 
 
 def derender_completion_chunk(
@@ -173,16 +215,18 @@ def derender_completion_chunk(
     check_length("prompt_token_ids", request.prompt_token_ids, model, "prompt_token_ids")
     prompt = prompt_ids(request.prompt_token_ids, chunk.prompt_token_ids)
     shown = [text_part(part, request.completion_request, state, model, effective, prompt) for part in chunk.choices]
-    return DerenderedCompletionChunk(chunk=text_chunk(chunk, shown, name, request.prompt_tokens), stream_state=state)
+    return DerenderedCompletionChunk(chunk=text_chunk(chunk, shown, name, int(time.time()), request.prompt_tokens), stream_state=state)
 
 
-def text_chunk(chunk: GenerateChunk, shown: list[CompletionChunkChoice], name: str, prompt_tokens: int | None) -> CompletionChunk:
+def text_chunk(
+    chunk: GenerateChunk, shown: list[CompletionChunkChoice], name: str, created: int, prompt_tokens: int | None
+) -> CompletionChunk:
     return CompletionChunk(
         id=answer_id(chunk.request_id),
-        created=int(time.time()),
+        created=created,
         model=name,
         choices=shown,
-        usage=chunk_usage(chunk, prompt_tokens),
+        usage=None if chunk.usage is None else chunk_usage(chunk.usage, prompt_tokens),
         system_fingerprint=None,
         metrics=None if chunk.metrics is UNSET else chunk.metrics,
     )
@@ -224,7 +268,7 @@ def text_part(
 def text_namer(original: CompletionRequest | None, state: StreamState, model: ServedModel, effective: Effective) -> TokenNamer:
     keep = None if original is None else kept_candidates(original)
     namer = TokenNamer(model.tokenizer, as_ids=effective["return_tokens_as_token_ids"], keep=keep)
-    namer.context, namer.text_offset = state.logprob_context_token_ids, state.logprob_text_offset
+    namer.context, namer.text_offset = [*state.logprob_context_token_ids], state.logprob_text_offset
     return namer
 
 
@@ -247,9 +291,7 @@ def prompt_ids(own: list[int] | None, from_chunk: list[int] | UnsetType | None) 
     return None if from_chunk is UNSET else from_chunk
 
 
-def chunk_usage(chunk: GenerateChunk, prompt_tokens: int | None) -> Usage | None:
-    """Only where the node's chunk has some; the caller knows the prompt better than a node that got it in ids."""
-    if chunk.usage is None:
-        return None
-    completion = 0 if chunk.usage.completion_tokens is None else chunk.usage.completion_tokens
-    return usage(chunk.usage.prompt_tokens if prompt_tokens is None else prompt_tokens, completion)
+def chunk_usage(of_node: Usage, prompt_tokens: int | None) -> Usage:
+    """The caller knows the prompt better than a node that got it in ids."""
+    completion = 0 if of_node.completion_tokens is None else of_node.completion_tokens
+    return usage(of_node.prompt_tokens if prompt_tokens is None else prompt_tokens, completion)

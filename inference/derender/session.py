@@ -5,15 +5,15 @@ What a session answers is what the stateless endpoint would, chunk by chunk; its
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from typing import Any
 
 from inference.derender.bounds import check_chunk, check_length
 from inference.derender.chunk import ChatStream, carried_state, chat_chunk, parser_context, prompt_ids, text_chunk, text_part
 from inference.errors import BadRequest, SchemaError
 from inference.model import ServedModel
 from inference.protocol.chat import ChatChunk
-from inference.protocol.completions import CompletionChunk
+from inference.protocol.completions import CompletionChunk, CompletionChunkChoice
 from inference.protocol.derender import OpenSession, StreamState
 from inference.protocol.generate import GenerateChunk, GenerateChunkChoice
 from inference.resolve import Effective
@@ -31,10 +31,11 @@ def open_session(asked: OpenSession, model: ServedModel, effective: Effective) -
 
 
 class Session(ABC):
-    """`states` by choice index."""
+    """Its chunks carry one `created`, as those of one stream do."""
 
     def __init__(self, asked: OpenSession, model: ServedModel, effective: Effective) -> None:
         self.name = model.answering_to(asked.model)
+        self.created = int(time.time())
         self.asked = asked
         self.model = model
         self.effective = effective
@@ -45,58 +46,71 @@ class Session(ABC):
             given[0] = asked.stream_state
         for index in given:
             self.check_index(index)
-        self.states: dict[int, StreamState] = {index: carried_state(state) for index, state in given.items()}
+        self.carried: dict[int, StreamState] = {index: carried_state(state) for index, state in given.items()}
 
+    @property
+    @abstractmethod
+    def states(self) -> dict[int, StreamState]:
+        """By choice index: what another session, or the stateless endpoint, needs to go on."""
+
+    @abstractmethod
     def feed(self, chunk: GenerateChunk) -> ChatChunk | CompletionChunk:
         """One derendered chunk for each.
 
         Raises:
             ApiError: as the stateless endpoint; the session stays where it was.
         """
+
+    def admit(self, chunk: GenerateChunk) -> None:
         check_chunk(chunk)
-        for part in chunk.choices:
-            self.check_index(part.index)
         if self.prompt is None:
             self.prompt = prompt_ids(None, chunk.prompt_token_ids)
-        return self.chunk(chunk, [self.part(part) for part in chunk.choices])
 
     def check_index(self, index: int) -> None:
         if not 0 <= index < self.model.max_num_seqs:
             raise SchemaError(f"index must be at least 0 and below max_num_seqs ({self.model.max_num_seqs}), got {index}.", "index")
-
-    @abstractmethod
-    def part(self, part: GenerateChunkChoice) -> Any: ...
-
-    @abstractmethod
-    def chunk(self, chunk: GenerateChunk, shown: list[Any]) -> ChatChunk | CompletionChunk: ...
 
 
 class ChatSession(Session):
     def __init__(self, asked: OpenSession, model: ServedModel, effective: Effective) -> None:
         super().__init__(asked, model, effective)
         self.context = parser_context(asked.chat_request, asked.prompt_token_ids, model, effective)
-        self.streams = {index: self.stream(index) for index in self.states}
+        self.streams = {index: self.stream(state) for index, state in self.carried.items()}
 
-    def stream(self, index: int) -> ChatStream:
+    @property
+    def states(self) -> dict[int, StreamState]:
+        return {index: stream.state() for index, stream in self.streams.items()}
+
+    def feed(self, chunk: GenerateChunk) -> ChatChunk:
+        self.admit(chunk)
+        shown = []
+        for part in chunk.choices:
+            stream = self.streams.get(part.index)
+            shown.append((self.begun(part.index) if stream is None else stream).feed(part))
+        return chat_chunk(chunk, shown, self.name, self.created, self.asked.prompt_tokens)
+
+    def begun(self, index: int) -> ChatStream:
+        self.check_index(index)
+        self.streams[index] = self.stream(StreamState())
+        return self.streams[index]
+
+    def stream(self, state: StreamState) -> ChatStream:
         """A choice's parser and detokenizer, from where its state left them."""
-        state = self.states.setdefault(index, StreamState())
         return ChatStream(self.context, self.asked.chat_request, self.model, self.effective, self.prompt, state)
-
-    def part(self, part: GenerateChunkChoice) -> Any:
-        if part.index not in self.streams:
-            self.streams[part.index] = self.stream(part.index)
-        return self.streams[part.index].feed(part)
-
-    def chunk(self, chunk: GenerateChunk, shown: list[Any]) -> ChatChunk:
-        return chat_chunk(chunk, shown, self.name, self.asked.prompt_tokens)
 
 
 class TextSession(Session):
     """No parser runs, so a choice's state, a few pieces of text, is all there is of it."""
 
-    def part(self, part: GenerateChunkChoice) -> Any:
-        state = self.states.setdefault(part.index, StreamState())
-        return text_part(part, self.asked.completion_request, state, self.model, self.effective, self.prompt)
+    @property
+    def states(self) -> dict[int, StreamState]:
+        return self.carried
 
-    def chunk(self, chunk: GenerateChunk, shown: list[Any]) -> CompletionChunk:
-        return text_chunk(chunk, shown, self.name, self.asked.prompt_tokens)
+    def feed(self, chunk: GenerateChunk) -> CompletionChunk:
+        self.admit(chunk)
+        return text_chunk(chunk, [self.part(part) for part in chunk.choices], self.name, self.created, self.asked.prompt_tokens)
+
+    def part(self, part: GenerateChunkChoice) -> CompletionChunkChoice:
+        self.check_index(part.index)
+        state = self.carried.setdefault(part.index, StreamState())
+        return text_part(part, self.asked.completion_request, state, self.model, self.effective, self.prompt)
