@@ -65,6 +65,12 @@ def test_a_folder_is_pulled_under_its_name(home: Path, folder: Path) -> None:
     assert (got / "model.safetensors").read_bytes() == b"weights"
 
 
+def test_a_tekken_tokenizer_stays_as_it_is(home: Path, folder: Path) -> None:
+    (folder / "tokenizer.json").rename(folder / "tekken.json")
+    assert pull(home, str(folder)).returncode == 0
+    assert {file.name for file in (home / "models" / "tiny").glob("t*")} == {"tekken.json", "tokenizer_config.json"}
+
+
 def test_a_second_pull_says_that_it_is_there(home: Path, folder: Path) -> None:
     pull(home, str(folder))
     again = pull(home, str(folder))
