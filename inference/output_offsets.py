@@ -80,8 +80,8 @@ class OutputOffsets:
         return token.offset.part is not None or token.shown < self.decided
 
     def settle(self, token: Waiting, stopped: bool) -> TokenOffset:
-        """With its part: that of the span which its first character lies in. No span tells of a stop string, or of half a character. Without a
-        parser the latter is content, as a stateless call, too, can tell at once."""
+        """With its part: that of the span which its first character lies in. No span tells of a stop string, or of half a character. The
+        latter is content where no parser is: a stateless call can tell no other, and at once."""
         if token.offset.part is None:
             while self.spans and token.shown >= self.passed + self.spans[0].length:
                 self.passed += self.spans.popleft().length
