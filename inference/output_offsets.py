@@ -6,6 +6,7 @@ that share a character share its place.
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,35 @@ class Waiting:
     shown: int
 
 
+class Characters:
+    """Counts the characters of a text that comes in bytes. Bytes that are none count as what they are shown as."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._whole = 0
+
+    @property
+    def begun(self) -> int:
+        """All so far, the last of which may be part of one."""
+        return self._whole + bool(self._open)
+
+    @property
+    def _open(self) -> bytes:
+        return self._decoder.getstate()[0]
+
+    def add(self, raw: bytes) -> tuple[int, int]:
+        """The place [start, end) of these bytes; those that go on with a character begin where it began."""
+        goes_on = bool(self._open and raw) and len((self._open + raw[:1]).decode("utf-8", "replace")) == 1
+        start = self.begun - goes_on
+        self._whole += len(self._decoder.decode(raw))
+        return start, max(self.begun, start + bool(raw))
+
+    def resume(self, begun: int, last: bytes) -> None:
+        """Go on behind so many, the text's last bytes being these."""
+        self._decoder.decode(last)
+        self._whole = max(begun - bool(self._open), 0)
+
+
 class OutputOffsets:
     """One choice's account. A parser decides late, so a token is told when its first character is; the end decides all."""
 
@@ -31,16 +61,18 @@ class OutputOffsets:
         self.parsed = parsed
         self.hidden_ids: frozenset[int] = tokenizer.special_ids if skip_special_tokens else frozenset()
         self.at_once = False
-        self.written = 0  # characters begun so far, of all that the model wrote
-        self.shown = 0  # of these, what is no hidden token
+        self.written = Characters()  # all that the model wrote
+        self.shown = Characters()  # of this, what is no hidden token
         self.decided = 0  # characters whose part is known
         self.spans: deque[Span] = deque()
         self.passed = 0  # characters of the spans that are gone
         self.waiting: deque[Waiting] = deque()
 
-    def resume(self, written: int) -> None:
-        """Go on behind so many characters, without their tokens. Without a parser all that is shown is content, and nothing waits."""
-        self.at_once, self.written = True, written
+    def resume(self, written: int, last_ids: Sequence[int]) -> None:
+        """Go on behind so many characters, of which the last tokens suffice. Without a parser all that is shown is content, and nothing
+        waits."""
+        self.at_once = True
+        self.written.resume(written, b"".join([self.tokenizer.raw(i) for i in last_ids]))
 
     def feed(self, ids: Sequence[int], spans: Iterable[Span], *, ends: bool, finished: bool, stopped: bool) -> list[TokenOffset]:
         """The tokens whose part is known now, in their order.
@@ -60,20 +92,17 @@ class OutputOffsets:
 
     def take(self, token_id: int, *, ends: bool) -> None:
         raw = self.tokenizer.raw(token_id)
-        begun = sum(byte & 0xC0 != 0x80 for byte in raw)
-        goes_on = bool(raw) and raw[0] & 0xC0 == 0x80 and self.written > 0
-        start = self.written - goes_on
-        offset = TokenOffset(token_id=token_id, start=start, end=max(self.written + begun, start + bool(raw)), bytes=list(raw))
-        place = max(self.shown - goes_on, 0)
+        start, end = self.written.add(raw)
+        offset = TokenOffset(token_id=token_id, start=start, end=end, bytes=list(raw))
+        place = 0
         if ends:
             offset.part = "stop"
         elif token_id in self.hidden_ids or not raw:
             offset.part = "markup"
         else:
-            self.shown += begun
+            place, _ = self.shown.add(raw)
             if self.at_once:
                 offset.part = "content"
-        self.written += begun
         self.waiting.append(Waiting(offset, place))
 
     def is_decided(self, token: Waiting) -> bool:

@@ -98,7 +98,8 @@ class ChatStream:
         )
         self.shows_ids = self.returns_ids and not self.choice.hidden
         if self.choice.offsets is not None and self.choice.parser is None:
-            self.choice.offsets.resume(0 if state.output_offset is UNSET else state.output_offset)
+            written = 0 if state.output_offset is UNSET else state.output_offset
+            self.choice.offsets.resume(written, state.logprob_context_token_ids)
         replay(self.choice, state)
         self.singles: list[int] = []  # taken one by one, and not recorded yet
         self.room = 0  # for so many of them; none before the first chunk, which says more
@@ -162,7 +163,7 @@ class ChatStream:
         state.logprob_context_token_ids = [*choice.namer.context]
         if choice.parser is None:
             choice.detokenizer.save(state, fed=self.fed)
-            state.output_offset = UNSET if choice.offsets is None else choice.offsets.written
+            state.output_offset = UNSET if choice.offsets is None else choice.offsets.written.begun
         else:
             state.tools_streamed = state.tools_streamed or choice.called
             state.last_tool_call_ids = choice.parser.tool_call_ids

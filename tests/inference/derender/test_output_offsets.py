@@ -78,6 +78,32 @@ def test_in_any_pieces(sizes: list[int]) -> None:
     assert coupled(IDS, sizes, stream=True) == coupled(IDS, [])
 
 
+PARTS = [b("Hi"), b("é"), b("😀"), b("\n"), b("<tool"), [259], [260], [261], [262], CALL, [0x80], [0xF0, 0x9F], [0xC3], [257], [9999]]
+anything = st.lists(st.sampled_from(PARTS), min_size=1, max_size=10).map(lambda parts: [*(i for part in parts for i in part), 258])
+
+
+@settings(max_examples=50, deadline=None)
+@given(anything, st.lists(st.integers(1, 9), max_size=60))
+def test_anything_in_any_pieces(ids: list[int], sizes: list[int]) -> None:
+    assert coupled(ids, sizes, stream=True) == coupled(ids, [])
+
+
+@settings(max_examples=50, deadline=None)
+@given(anything)
+def test_garbage_moves_no_token_into_another_part(ids: list[int]) -> None:
+    """What is content by its offsets is the message's content, but for bytes that are no characters, and blanks that a parser drops."""
+    body = {"generate_response": response(ids), "chat_request": ASKED, "prompt_token_ids": P1}
+    choice = derendered(model("RP"), body)["choices"][0]
+    content = parts(choice["output_offsets"]).get(("content", None), b"").decode("utf-8", "replace")
+    shown = choice["message"]["content"]
+    assert content.replace("\ufffd", "").strip() == ("" if shown is None else shown).replace("\ufffd", "").strip()
+    raw = b"".join(bytes(offset["bytes"]) for offset in choice["output_offsets"])
+    text = raw.decode("utf-8", "replace")
+    for offset in choice["output_offsets"]:
+        if bytes(offset["bytes"]).isascii():
+            assert text[offset["start"] : offset["end"]].encode() == bytes(offset["bytes"])
+
+
 def test_a_stop_string_is_the_stop() -> None:
     ids = [260, *b("Hello END")]
     offsets = coupled(ids, [1] * 20, stop=["END"], tools=None)
