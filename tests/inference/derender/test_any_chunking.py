@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.derender import text_writer
+from inference.derender import Session, open_session, text_writer
 from inference.detokenize import Detokenizer
 from inference.protocol import codec
-from inference.protocol.derender import StreamState
-from inference.protocol.generate import GenerateChoice, GenerateChunkChoice, GenerateRequest
+from inference.protocol.chat import ChatCompletionRequest
+from inference.protocol.derender import OpenSession, StreamState
+from inference.protocol.generate import GenerateChoice, GenerateChunkChoice, GenerateRequest, TokensChunk
+from inference.render import chat_settings
+from inference.resolve import resolve
 from inference.sampling import engine_sampling
 from tests.inference.random_ids import cut_ids, ids_of, lps_of, quick
 from tests.inference.samples import (
@@ -80,6 +84,42 @@ def test_chat_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids:
 
 
 @quick
+@given(data=st.data(), bare=st.booleans(), skip=st.booleans())
+def test_a_session_says_what_the_calls_say(name: str, data: st.DataObject, bare: bool, skip: bool) -> None:
+    """Also one that goes on with another's state. `bare`: chunks of nothing but ids, for which there are shorter ways."""
+    ids, pieces = data.draw(cut_ids(name))
+    lps = None if bare else lps_of(ids, model(name).vocab_size)
+    request = {"messages": HI, "logprobs": not bare, "skip_special_tokens": skip}
+    asked = {"chat_request": request, "prompt_token_ids": data.draw(prompts(name))}
+    calls = chunked(model(name), pieces, lps, **asked)
+    change = data.draw(st.integers(0, len(pieces)))
+    first = opened(name, asked)
+    shown = in_session(first, pieces[:change], lps)
+    assert first.states.get(0, StreamState()).prev_tokens == (calls[change - 1]["stream_state"]["prev_tokens"] if change else [])
+    second = opened(name, {**asked, "stream_state": codec.decode(dict, codec.encode(first.states[0])) if change else None})
+    shown += in_session(second, pieces[change:], lps, sum(map(len, pieces[:change])))
+    deltas = [call["chunk"]["choices"][0] for call in calls]
+    assert [choice["delta"] for choice in shown] == [choice["delta"] for choice in deltas]
+    assert [choice["logprobs"] for choice in shown] == [choice["logprobs"] for choice in deltas]
+
+
+def opened(name: str, asked: dict[str, Any]) -> Session:
+    effective = resolve(chat_settings(codec.convert(ChatCompletionRequest, asked["chat_request"])), model(name).layers)
+    return open_session(codec.convert(OpenSession, asked), model(name), effective)
+
+
+def in_session(session: Session, pieces: Sequence[Sequence[int]], lps: dict[str, Any] | None, at: int = 0) -> list[dict[str, Any]]:
+    """The choices shown for these pieces, of which the first is the token number `at`."""
+    shown = []
+    for ids in pieces:
+        part = None if lps is None else {"content": lps["content"][at : at + len(ids)]}
+        chunk = codec.convert(TokensChunk, response(list(ids), part, finish=None))
+        shown += codec.decode(dict, codec.encode(session.feed(chunk)))["choices"]
+        at += len(ids)
+    return shown
+
+
+@quick
 @given(data=st.data(), as_ids=st.booleans(), skip=st.booleans())
 def test_completion_chunks_add_up_to_the_whole(name: str, data: st.DataObject, as_ids: bool, skip: bool) -> None:
     ids, pieces = data.draw(cut_ids(name))
@@ -129,7 +169,9 @@ def test_coupled_derendered_and_generated_texts_agree(name: str, data: st.DataOb
     node = generated(name, "text", prompt, parts_of(pieces, lps), as_ids=as_ids, skip=skip)
     assert coupled_choice["text"] == derender["text"] == node["text"]
     assert coupled_choice["logprobs"] == derender["logprobs"]
-    assert derender["logprobs"]["tokens"] == [entry["token"] for entry in node["logprobs"]["content"]]
+    names = derender["logprobs"]["tokens"]
+    assert derender["logprobs"]["text_offset"] == list(accumulate(map(len, names[:-1]), initial=0))
+    assert names == [entry["token"] for entry in node["logprobs"]["content"]]
 
 
 def generated(name: str, mode: str, prompt: list[int], parts: list[dict[str, Any]], *, as_ids: bool, skip: bool) -> dict[str, Any]:
