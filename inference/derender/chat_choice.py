@@ -82,11 +82,6 @@ class ChatChoice:
         offsets = None if self.offsets is None else self._told(self.offsets, delta, parsed)
         return ChatNews(parsed, shown_ids, logprobs, reason, delta.stop_reason, offsets)
 
-    def feed_one(self, token_id: int) -> ParsedDelta:
-        """Only the text of a token that ends nothing and of which nothing else is asked. What `feed` counts must be made up for later."""
-        text = self.detokenizer.feed_one(token_id)
-        return ParsedDelta(content=text) if self.parser is None else self.parser.feed(text, (token_id,))
-
     @property
     def called(self) -> bool:
         return self.parser is not None and bool(self.parser.tool_call_ids)

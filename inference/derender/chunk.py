@@ -21,7 +21,15 @@ from inference.logprobs import TokenNamer
 from inference.model import ServedModel
 from inference.parsers import ParsedDelta
 from inference.parsing import required_context
-from inference.protocol.chat import ChatChunk, ChatChunkChoice, ChatCompletionRequest, ChatDelta, ChatLogprobs
+from inference.protocol.chat import (
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletionRequest,
+    ChatDelta,
+    ChatLogprobs,
+    FunctionCall,
+    ToolCallDelta,
+)
 from inference.protocol.completions import CompletionChunk, CompletionChunkChoice, CompletionRequest
 from inference.protocol.derender import (
     DerenderChatStreamRequest,
@@ -64,7 +72,7 @@ def parser_context(
     return context
 
 
-MAX_SINGLES = 1024
+MAX_SINGLES = 1024  # that wait to be recorded
 
 
 class ChatStream:
@@ -110,10 +118,25 @@ class ChatStream:
         bare = part.finish_reason is None and part.stop_reason is None and part.logprobs is None
         if bare and ids is not None and len(ids) == 1 and len(self.singles) < self.room:
             self.singles.append(ids[0])
-            delta = full_delta(self.choice.feed_one(ids[0]), None)
+            delta = self.single(ids[0])
             return ChatChunkChoice(index=part.index, delta=delta, stop_reason=None, token_ids=ids if self.shows_ids else None)
         self.settle()
         return self.take(part, [] if ids is None else ids)
+
+    def single(self, token_id: int) -> ChatDelta:
+        """What a token adds of which nothing else is to be told: nearly every chunk of a stream. In the middle of a part the parser need
+        not look at it; what parser and namer count, `settle` makes up for."""
+        text, parser = self.choice.detokenizer.feed_one(token_id), self.choice.parser
+        if parser is None:
+            return ChatDelta(role=None, content=text if text else None, reasoning=None)
+        run = parser.run
+        if run is None or run.ends.search(text) is not None:
+            return full_delta(parser.feed(text), None)
+        if run.call is None or not text:
+            content = text if text and run.part == "content" else None
+            return ChatDelta(role=None, content=content, reasoning=text if text and content is None else None)
+        call = ToolCallDelta(index=run.call, function=FunctionCall(arguments=text))
+        return ChatDelta(role=None, content=None, reasoning=None, tool_calls=[call])
 
     def take(self, part: GenerateChunkChoice, ids: list[int]) -> ChatChunkChoice:
         state, choice = self.carried, self.choice
@@ -143,6 +166,8 @@ class ChatStream:
         """Record what was taken one by one."""
         if self.singles:
             self.choice.namer.pass_by(self.singles)
+            if self.choice.parser is not None:
+                self.choice.parser.count(self.singles)
             self.record(self.singles, [1] * len(self.singles))
             self.singles = []
 

@@ -61,11 +61,6 @@ class Session(ABC):
             ApiError: as the stateless endpoint; the session stays where it was.
         """
 
-    def admit(self, chunk: GenerateChunk) -> None:
-        check_chunk(chunk)
-        if self.prompt is None:
-            self.prompt = prompt_ids(None, chunk.prompt_token_ids)
-
     def check_index(self, index: int) -> None:
         if not 0 <= index < self.model.max_num_seqs:
             raise SchemaError(f"index must be at least 0 and below max_num_seqs ({self.model.max_num_seqs}), got {index}.", "index")
@@ -82,7 +77,9 @@ class ChatSession(Session):
         return {index: stream.state() for index, stream in self.streams.items()}
 
     def feed(self, chunk: GenerateChunk) -> ChatChunk:
-        self.admit(chunk)
+        check_chunk(chunk)
+        if self.prompt is None:
+            self.prompt = prompt_ids(None, chunk.prompt_token_ids)
         shown = []
         for part in chunk.choices:
             stream = self.streams.get(part.index)
@@ -107,7 +104,9 @@ class TextSession(Session):
         return self.carried
 
     def feed(self, chunk: GenerateChunk) -> CompletionChunk:
-        self.admit(chunk)
+        check_chunk(chunk)
+        if self.prompt is None:
+            self.prompt = prompt_ids(None, chunk.prompt_token_ids)
         return text_chunk(chunk, [self.part(part) for part in chunk.choices], self.name, self.created, self.asked.prompt_tokens)
 
     def part(self, part: GenerateChunkChoice) -> CompletionChunkChoice:

@@ -13,7 +13,7 @@ from inference.protocol.chat import FunctionCall, ToolCallDelta
 Part = Literal["reasoning", "content", "tool_call", "markup"]
 
 
-class Span(Struct):
+class Span(Struct, gc=False):
     """The next `length` characters of the model's text became `part`.
 
     Markup is what is shown nowhere: markers, the JSON around arguments, dropped text.
@@ -24,7 +24,7 @@ class Span(Struct):
     call: int | None = None
 
 
-class ParsedDelta(Struct):
+class ParsedDelta(Struct, gc=False):
     """What is new since the last feed. None where nothing is.
 
     `spans` cover the text in order and without gaps, but lag behind it: text that is held back is accounted for when it is decided.

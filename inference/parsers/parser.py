@@ -69,19 +69,24 @@ class Parser:
         self._calls = calls
         self._reasoning = reasoning
         self._reasoning_tokens = reasoning_tokens
-        self._run: Run | None = None
+        self.run: Run | None = None  # what the text so far ends in the middle of
 
     def feed(self, text: str, token_ids: Sequence[int] = (), finished: bool = False) -> ParsedDelta:
         """What `text` adds. `finished` lets go of all that is held back; a last feed may be empty. The cost is that of `text`."""
-        tokens, run = self._reasoning_tokens, self._run
-        if tokens is not None and not tokens.over:
-            tokens.feed(token_ids)
+        if token_ids:
+            self.count(token_ids)
+        run = self.run
         if run is not None and not finished and run.ends.search(text) is None:
             return run.delta(text, self._out.accounts)
         machine = self._answer if self._reasoning is None or self._reasoning.over else self._reasoning
         machine.feed(text, finished)
-        self._run = machine.run
+        self.run = machine.run
         return self._out.drain()
+
+    def count(self, token_ids: Sequence[int]) -> None:
+        """Tokens of texts that were fed without them, or of texts in the middle of a run."""
+        if self._reasoning_tokens is not None and not self._reasoning_tokens.over:
+            self._reasoning_tokens.feed(token_ids)
 
     @property
     def tool_call_ids(self) -> list[str]:

@@ -141,7 +141,7 @@ class ChatCompletion(Struct, kw_only=True):
     prefix_first_difference: int | None | UnsetType = UNSET
 
 
-class ChatDelta(Struct, kw_only=True):
+class ChatDelta(Struct, kw_only=True, gc=False):
     """Coupled streams leave out what is unset; streaming derender writes every key but `tool_calls`."""
 
     role: str | None | UnsetType = UNSET
@@ -150,7 +150,7 @@ class ChatDelta(Struct, kw_only=True):
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
-class ChatChunkChoice(Struct, kw_only=True):
+class ChatChunkChoice(Struct, kw_only=True, gc=False):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None

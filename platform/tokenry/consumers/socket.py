@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
 from channels.consumer import AsyncConsumer
@@ -34,7 +34,11 @@ class ApiSocket(AsyncConsumer):
         self.idle: asyncio.Task[None] | None = None
         self.closed = False
         self.held = ExitStack()  # what the connection has registered, until it ends
-        await super().__call__(scope, receive, send)
+        self.scope, self.base_send = scope, send
+        with suppress(StopConsumer):
+            while True:  # Channels' own loop would also wait for a channel layer's groups, which there are none of, and takes twice as long
+                await self.dispatch(await receive())
+                await asyncio.sleep(0)  # a client that sends without pause holds up nobody else
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
         """Without Channels' housekeeping of database connections, a thread hop per message: sockets here hold none."""
