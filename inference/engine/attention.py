@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
+from inference.engine.native import Native, native_for
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
 
@@ -36,6 +37,20 @@ class DecodeGroup:
 
 
 @dataclass
+class NativeGroup:
+    """The same, by our own kernel, which reads each row as far as it goes."""
+
+    kernels: Native
+    bucket: Bucket
+    start: int
+    stop: int
+    lengths: Tensor  # [rows]
+
+    def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
+        return self.kernels.attend_rows(query, kv, self.bucket.data[layer], self.lengths, scale)
+
+
+@dataclass
 class Segment:
     """A piece of one prompt: tokens start..stop of the batch, behind `past` computed ones."""
 
@@ -57,7 +72,7 @@ class Segment:
 
 
 class RowBatch(Batch):
-    def __init__(self, packed: Packed, parts: list[DecodeGroup | Segment]) -> None:
+    def __init__(self, packed: Packed, parts: list[DecodeGroup | NativeGroup | Segment]) -> None:
         super().__init__(packed)
         self.parts = parts
 
@@ -77,11 +92,15 @@ def row_batch(plan: Plan, store: RowStore) -> RowBatch:
     decode = [seq for bucket in buckets for seq in bucket.rows]
     if len(decode) != len(plan.decode):
         raise RuntimeError("The decoding rows and the plan disagree.")
-    parts: list[DecodeGroup | Segment] = []
+    parts: list[DecodeGroup | NativeGroup | Segment] = []
+    kernels = native_for(store.shape.dtype, store.shape.device)
     stop = 0
     for bucket in buckets:
         start, stop = stop, stop + len(bucket.rows)
-        parts.append(decode_group(bucket, start, stop))
+        if kernels is not None and kernels.attends(store.shape.head_dim):
+            parts.append(NativeGroup(kernels, bucket, start, stop, torch.tensor([len(seq.ids) for seq in bucket.rows])))
+        else:
+            parts.append(decode_group(bucket, start, stop))
     for work in plan.prefill:
         start, stop = stop, stop + work.count
         parts.append(segment(work, start, stop, store.shape))

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from inference.engine.batch import Batch
+from inference.engine.kernels import kernels_for
 from inference.engine.kv import KvShape
 from inference.engine.linear import Linear
 
@@ -61,6 +61,7 @@ class FusedRunner:
         self.heads: int = config.num_attention_heads
         self.eps: float = config.rms_norm_eps
         self.scale = self.shape.head_dim**-0.5
+        self.kernels = kernels_for(self.shape.dtype, self.shape.device)
         self.embedding: Tensor = model.model.embed_tokens.weight
         self.rotation = rotation_table(model.model.rotary_emb, max_len)
         self.layers = [self._take(model.model.layers, number) for number in range(self.shape.layers)]
@@ -69,9 +70,8 @@ class FusedRunner:
 
     def logits(self, batch: Batch) -> Tensor:
         hidden = self.embedding[batch.ids]
-        rotation = self.rotation[batch.positions]
         for number, layer in enumerate(self.layers):
-            attended = self._attention(number, layer, hidden, rotation, batch)
+            attended = self._attention(number, layer, hidden, batch)
             if number == len(self.layers) - 1 and batch.outputs is not None:  # of the others, only keys and values are of use
                 if not len(batch.outputs):
                     return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
@@ -79,23 +79,26 @@ class FusedRunner:
             hidden = self._mlp(layer, layer.out(attended, add=hidden))
         return self.head(self._normed(hidden, self.norm)).float()
 
-    def _attention(self, number: int, layer: Layer, hidden: Tensor, rotation: Tensor, batch: Batch) -> Tensor:
+    def _attention(self, number: int, layer: Layer, hidden: Tensor, batch: Batch) -> Tensor:
         """[tokens, heads * head_dim]"""
         qkv = layer.qkv(self._normed(hidden, layer.input_norm)).view(len(hidden), -1, self.shape.head_dim)
         keys_end = self.heads + self.shape.kv_heads
         if layer.query_norm is not None and layer.key_norm is not None:
-            qkv[:, : self.heads] = self._normed(qkv[:, : self.heads], layer.query_norm)
-            qkv[:, self.heads : keys_end] = self._normed(qkv[:, self.heads : keys_end], layer.key_norm)
-        rotate(qkv[:, :keys_end], rotation)
+            qkv[:, : self.heads] = self._head_normed(qkv[:, : self.heads], layer.query_norm)
+            qkv[:, self.heads : keys_end] = self._head_normed(qkv[:, self.heads : keys_end], layer.key_norm)
+        self.kernels.rotate(qkv[:, :keys_end], self.rotation, batch.positions)
         kv = qkv[:, self.heads :].unflatten(1, (2, self.shape.kv_heads))
         return batch.attend(number, qkv[:, : self.heads], kv, self.scale).reshape(len(hidden), -1)
 
     def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._normed(hidden, layer.post_norm)).chunk(2, -1)
-        return layer.down(functional.silu(gate).mul_(up), add=hidden)
+        return layer.down(self.kernels.silu_mul(layer.gate_up(self._normed(hidden, layer.post_norm))), add=hidden)
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(hidden, weight.shape, weight, self.eps)
+        return self.kernels.rms_norm(hidden, weight, self.eps)
+
+    def _head_normed(self, heads: Tensor, weight: Tensor) -> Tensor:
+        """[tokens, heads, head_dim]"""
+        return self._normed(heads.reshape(-1, self.shape.head_dim), weight).view(heads.shape)
 
     def _take(self, modules: nn.ModuleList, number: int) -> Layer:
         module: Any = modules[number]
@@ -132,12 +135,3 @@ def rotation_table(rotary: Any, max_len: int) -> Tensor:
     positions = torch.arange(max_len, device=rotary.inv_freq.device, dtype=torch.float32)
     angles = torch.outer(positions, rotary.inv_freq.float())
     return torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)[:, None]
-
-
-def rotate(heads: Tensor, rotation: Tensor) -> None:
-    """In place: neighbouring dimensions as complex numbers, times the rotation. Other types than float32 pass through it."""
-    pairs = heads.unflatten(-1, (-1, 2))
-    if heads.dtype == torch.float32:
-        torch.view_as_complex(pairs).mul_(rotation)
-    else:
-        pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()) * rotation))

@@ -6,11 +6,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from inference.engine.batch import Batch
 from inference.engine.kv import KvShape
+from inference.engine.linear import Linear
 
 ATTENTION = "tokenry"
 current_batch: ContextVar[Batch] = ContextVar("current_batch")
@@ -36,10 +37,31 @@ def refuse_unsupported(module: Any, extra: dict[str, Any]) -> None:
         raise NotImplementedError(f"The model slides its attention over {window} tokens; start with max_model_len {window} or less.")
 
 
+class PackedLinear(nn.Module):
+    """Takes the place of a module of torch's, whose weight it packs."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        super().__init__()
+        self.product = Linear(module.weight, module.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+
+
+def pack(model: nn.Module) -> None:
+    """Every plain Linear of the model, in place, one after the other: no two copies of all weights are held."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, PackedLinear(child))
+
+
 class GenericRunner:
+    """`packed`: with the products of `linear`, which some models' own code cannot do with, because it looks at the weights."""
+
     name = "generic"
 
-    def __init__(self, model: Any, max_len: int) -> None:
+    def __init__(self, model: Any, max_len: int, *, packed: bool) -> None:
         if not getattr(model, "_supports_attention_backend", False):
             raise NotImplementedError(f"Models of type {model.config.model_type} do not let their attention be replaced.")
         AttentionInterface.register(ATTENTION, attention)
@@ -48,6 +70,8 @@ class GenericRunner:
         self.model = model
         self.shape = KvShape.of(model)
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
+        if packed:
+            pack(model)
 
     def logits(self, batch: Batch) -> Tensor:
         token = current_batch.set(batch)

@@ -68,7 +68,12 @@ def load_runner(config: EngineConfig) -> tuple[Runner, int]:
     if config.runner == "fused":
         raise ValueError(f"runner is fused, but the fused forward is not for this model: {reason}.")
     log.info("The model runs on its own modules, not on the fused forward: %s", reason)
-    generic = GenericRunner(model, max_len)
+    if device.type == "cpu":
+        packed = GenericRunner(model, max_len, packed=True)
+        if reference.fault_of(packed) is None:
+            return packed, max_len
+        model = load_model(config, device, dtype)
+    generic = GenericRunner(model, max_len, packed=False)
     fault = reference.fault_of(generic)
     if fault is not None:
         raise NotImplementedError(f"This model cannot be run: {fault}")

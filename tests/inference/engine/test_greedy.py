@@ -59,6 +59,16 @@ def test_together_and_chunked(runner: str, chunk: int, engine_on: Callable[..., 
     assert {name: answer.tokens for name, answer in answers.items()} == expected
 
 
+@pytest.mark.parametrize("runner", ["fused", "generic"])
+def test_without_our_own_kernels(
+    runner: str, engine_on: Callable[..., Engine], expected: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.engine.native.native", lambda: None)
+    engine = engine_on(runner=runner, prefill_chunk=64)
+    answers = run(engine, *(request(name, ids, **greedy(name)) for name, ids in PROMPTS.items()))
+    assert {name: answer.tokens for name, answer in answers.items()} == expected
+
+
 def test_from_the_prefix_cache(engine_on: Callable[..., Engine], expected: dict[str, list[int]]) -> None:
     engine = engine_on()
     for _ in range(2):

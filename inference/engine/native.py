@@ -1,0 +1,202 @@
+"""The engine's own kernels for float32 on a CPU (`native.c`), compiled for this machine the first time that an engine starts.
+
+Without a C compiler, or where a trial shows that the result is not right, there are none, and torch's operations do the work. They share
+torch's OpenMP threads, which must be so: two sets of threads that wait for each other on the same cores take many times as long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("native.c")
+# Of what -ffast-math stands for only this: the rest loses infinities, or changes how the whole process computes.
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-fopenmp", "-fPIC")
+SECONDS = 120
+SWITCH = "TOKENRY_KERNELS"  # `torch`: do without
+
+INT, FLOAT, POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+SIGNATURES = {
+    "pack": [POINTER] * 2 + [INT] * 2,
+    "linear": [POINTER, INT, POINTER, POINTER, POINTER, INT, POINTER, INT, INT, INT],
+    "rms_norm": [POINTER, INT, POINTER, POINTER, INT, INT, FLOAT],
+    "silu_mul": [POINTER] * 2 + [INT] * 2,
+    "rotate": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
+    "attend_rows": [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
+}
+HEAD_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 16)  # vectors of a head that attend_rows knows
+
+
+class Native:
+    """Tensors are float32 on the CPU, with their last dimension in one piece; positions and lengths are int64."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        for name in ("panel_columns", "threads", "vector_lanes"):
+            getattr(library, name).restype = INT
+        for name, arguments in SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
+        self._library = library
+        self._columns: int = library.panel_columns()
+        self._lanes: int = library.vector_lanes()
+
+    def threads(self) -> int:
+        return int(self._library.threads())
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """[outputs, inputs] as `linear` reads it."""
+        outputs, inputs = weight.shape
+        weight = weight.contiguous()
+        packed = torch.empty(-(-outputs // self._columns) * self._columns * inputs)
+        assert packed.data_ptr() % 64 == 0
+        self._library.pack(weight.data_ptr(), packed.data_ptr(), outputs, inputs)
+        return packed
+
+    def linear(self, x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None, add: Tensor | None) -> Tensor:
+        """x [rows, inputs] times the packed weight, plus the bias [outputs], plus `add` [rows, outputs]."""
+        x = rows_in_one_piece(x)
+        rows, inputs = x.shape
+        y = torch.empty(rows, outputs)
+        added, stride = (None, 0) if add is None else (add.data_ptr(), add.stride(0))
+        bias_at = None if bias is None else bias.data_ptr()
+        self._library.linear(x.data_ptr(), x.stride(0), packed.data_ptr(), bias_at, added, stride, y.data_ptr(), rows, outputs, inputs)
+        return y
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """[rows, size]"""
+        y = torch.empty(x.shape)
+        self._library.rms_norm(x.data_ptr(), x.stride(0), weight.data_ptr(), y.data_ptr(), len(x), x.shape[1], eps)
+        return y
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[rows, 2 * size] to [rows, size]: silu of the first half, times the second."""
+        rows, size = len(gate_up), gate_up.shape[1] // 2
+        y = torch.empty(rows, size)
+        self._library.silu_mul(gate_up.data_ptr(), y.data_ptr(), rows, size)
+        return y
+
+    def rotate(self, heads: Tensor, rotation: Tensor, positions: Tensor) -> None:
+        """In place: neighbouring dimensions of [tokens, heads, dim] as complex numbers, times rotation[position], [length, 1, dim / 2]."""
+        tokens, count, dim = heads.shape
+        self._library.rotate(heads.data_ptr(), heads.stride(0), rotation.data_ptr(), positions.data_ptr(), tokens, count, dim)
+
+    def attends(self, dim: int) -> bool:
+        """Whether `attend_rows` takes heads of this size."""
+        return dim % self._lanes == 0 and dim // self._lanes in HEAD_WIDTHS
+
+    def attend_rows(self, query: Tensor, kv: Tensor, storage: Tensor, lengths: Tensor, scale: float) -> Tensor:
+        """Store each row's new key and value at its last position, and attend to all of its positions.
+
+        Args:
+            query: [rows, heads, dim]; kv: [rows, 2, kv_heads, dim].
+            storage: [2, at least rows, kv_heads, capacity, dim].
+            lengths: [rows], with the new token.
+
+        Returns:
+            [rows, heads, dim]
+        """
+        query, kv = rows_in_one_piece(query), rows_in_one_piece(kv)
+        rows, heads, dim = query.shape
+        kv_heads, capacity = storage.shape[2:4]
+        out, scratch = torch.empty(rows, heads, dim), torch.empty(torch.get_num_threads() * heads // kv_heads * capacity)
+        self._library.attend_rows(
+            query.data_ptr(), query.stride(0), kv.data_ptr(), kv.stride(0), storage.data_ptr(), storage.stride(0), lengths.data_ptr(),
+            out.data_ptr(), scratch.data_ptr(), rows, kv_heads, heads // kv_heads, dim, capacity, scale,
+        )  # fmt: skip
+        return out
+
+
+def rows_in_one_piece(x: Tensor) -> Tensor:
+    """`x`, or a copy of it, each of whose x[i] is contiguous."""
+    return x if len(x) == 0 or x[0].is_contiguous() else x.contiguous()
+
+
+def native_for(dtype: torch.dtype, device: torch.device) -> Native | None:
+    """The kernels for tensors of that kind, if there are any."""
+    return native() if dtype == torch.float32 and device.type == "cpu" else None
+
+
+@cache
+def native() -> Native | None:
+    if os.environ.get(SWITCH) == "torch":
+        return None
+    try:
+        made = Native(ctypes.CDLL(str(compiled())))
+    except (OSError, subprocess.SubprocessError) as exc:
+        log.info("The engine computes with torch's own operations, which are slower; its kernels could not be compiled: %s", exc)
+        return None
+    fault = fault_of(made)
+    if fault is not None:
+        log.warning("The engine computes with torch's own operations, which are slower; its kernels are not used: %s", fault)
+        return None
+    return made
+
+
+def compiled() -> Path:
+    """The library for this source on this machine, from the last time or made now.
+
+    Raises:
+        OSError, subprocess.SubprocessError: there is no compiler, or it fails.
+    """
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        raise OSError(f"there is no C compiler ({compiler})")
+    kind = SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode() + processor()
+    name = f"native-{hashlib.sha256(kind).hexdigest()[:16]}.so"
+    folder = SOURCE.with_name("__pycache__")
+    folder.mkdir(exist_ok=True)
+    library = folder / name
+    if not library.is_file():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / name
+            command = [compiler, *FLAGS, "-shared", "-o", str(made), str(SOURCE), "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            if done.returncode != 0:
+                raise OSError(f"{compiler} said: {done.stderr.strip()[-500:]}")
+            made.replace(library)
+    return library
+
+
+def processor() -> bytes:
+    """What a processor can do, where the system says it: a library made for another one may not run here."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_bytes().splitlines() if info.is_file() else []
+    return b"".join(sorted({line for line in lines if line.startswith((b"flags", b"Features", b"model name"))}))
+
+
+def fault_of(made: Native) -> str | None:
+    """A trial: the same threads as torch, and the same results."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    shared = made.threads() == before + 1
+    torch.set_num_threads(before)
+    if not shared:
+        return "their threads would not be torch's"
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    x, weight, bias, add, norm = random(13, 96), random(100, 96), random(100), random(13, 100), random(96)
+    ours = made.linear(x, made.pack(weight), 100, bias, add)
+    gate, up = x.chunk(2, -1)
+    trials = {
+        "linear": (ours, functional.linear(x, weight, bias) + add),
+        "rms_norm": (made.rms_norm(x, norm, 1e-5), functional.rms_norm(x, norm.shape, norm, 1e-5)),
+        "silu_mul": (made.silu_mul(x), functional.silu(gate) * up),
+    }
+    wrong = [name for name, (got, expected) in trials.items() if not torch.allclose(got, expected, atol=1e-4)]
+    return f"{', '.join(wrong)} computed something else" if wrong else None

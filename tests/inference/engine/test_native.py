@@ -1,0 +1,124 @@
+"""Our own kernels against torch's operations, and what happens where they cannot be had."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from inference.engine import native as module
+from inference.engine.attention import decode_group
+from inference.engine.kernels import TorchKernels
+from inference.engine.kv import Bucket, KvShape
+from inference.engine.native import Native, native
+
+CLOSE = {"atol": 2e-5, "rtol": 1e-5}
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here, so the engine has torch's operations")
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def kernels(request: pytest.FixtureRequest) -> Iterator[Native]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    made = native()
+    assert made is not None
+    yield made
+    torch.set_num_threads(before)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 16, 17, 33, 200, 700])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (47, 5), (48, 16), (49, 33), (96, 576), (330, 1100)])
+def test_products(kernels: Native, rows: int, outputs: int, inputs: int) -> None:
+    x, weight, bias, add = random(rows, inputs, seed=1), random(outputs, inputs, seed=2), random(outputs), random(rows, outputs, seed=3)
+    packed, expected = kernels.pack(weight), functional.linear(x.double(), weight.double()).float()
+    torch.testing.assert_close(kernels.linear(x, packed, outputs, None, None), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(kernels.linear(x, packed, outputs, bias, add), expected + bias + add, atol=1e-4, rtol=1e-4)
+    wide = torch.cat([x, x], 1)[:, :inputs]  # rows that do not lie one behind the other
+    torch.testing.assert_close(kernels.linear(wide, packed, outputs, None, add), expected + add, atol=1e-4, rtol=1e-4)
+
+
+def test_a_product_of_what_lies_across(kernels: Native) -> None:
+    x, weight = random(33, 7), random(20, 33)
+    torch.testing.assert_close(kernels.linear(x.t(), kernels.pack(weight), 20, None, None), x.t() @ weight.t(), **CLOSE)
+
+
+def test_a_row_does_not_depend_on_its_company(kernels: Native) -> None:
+    x, weight = random(300, 576, seed=1), random(960, 576, seed=2)
+    packed = kernels.pack(weight)
+    together = kernels.linear(x, packed, 960, None, None)
+    for rows in (1, 3, 8, 31, 299):
+        assert torch.equal(kernels.linear(x[:rows].contiguous(), packed, 960, None, None), together[:rows])
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_between_products(kernels: Native, rows: int) -> None:
+    torch_s = TorchKernels()
+    x, weight = random(rows, 96) * 8, random(96, seed=1)
+    torch.testing.assert_close(kernels.rms_norm(x, weight, 1e-5), torch_s.rms_norm(x, weight, 1e-5), **CLOSE)
+    extreme = torch.cat([x, torch.tensor([[-1e30, -100.0, -87.5, -0.0, 0.0, 88.5, 1e4, 1e30] * 12])])
+    torch.testing.assert_close(kernels.silu_mul(extreme), torch_s.silu_mul(extreme), atol=1e-5, rtol=1e-5)
+
+
+def test_rotation(kernels: Native) -> None:
+    angles = random(50, 16)
+    table = torch.polar(torch.ones_like(angles), angles)[:, None]
+    positions = torch.tensor([0, 49, 7, 7, 12, 30, 1, 2, 3, 4])
+    ours, theirs = random(10, 5, 32), random(10, 5, 32)
+    kernels.rotate(ours[:, :3], table, positions)
+    TorchKernels().rotate(theirs[:, :3], table, positions)
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(3, 1, 16), (9, 3, 64), (4, 4, 128), (8, 2, 80), (2, 1, 256)])
+@pytest.mark.parametrize("lengths", [[1], [5, 128, 64], [65, 63, 2, 1, 127]])
+def test_attention(kernels: Native, heads: int, kv_heads: int, dim: int, lengths: list[int]) -> None:
+    shape = KvShape(layers=2, kv_heads=kv_heads, head_dim=dim, dtype=torch.float32, device=torch.device("cpu"))
+    bucket = Bucket(shape, capacity=128, rows=8)
+    bucket.data.copy_(random(*bucket.data.shape))
+    bucket.rows = [SimpleNamespace(ids=[0] * length) for length in lengths]  # type: ignore[misc]
+    qkv = random(len(lengths), heads + 2 * kv_heads, dim, seed=1)
+    query, kv = qkv[:, :heads], qkv[:, heads:].unflatten(1, (2, kv_heads))
+    before = bucket.data.clone()
+    expected = decode_group(bucket, 0, len(lengths)).attend(1, query, kv, dim**-0.5)
+    stored, bucket.data = bucket.data, before
+    assert kernels.attends(dim)
+    got = kernels.attend_rows(query, kv, bucket.data[1], torch.tensor(lengths), dim**-0.5)
+    torch.testing.assert_close(got, expected, **CLOSE)
+    assert torch.equal(bucket.data, stored)
+    elsewhere = query.transpose(0, 1).contiguous().transpose(0, 1), kv.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3)
+    assert torch.equal(kernels.attend_rows(*elsewhere, bucket.data[1], torch.tensor(lengths), dim**-0.5), got)
+
+
+@pytest.fixture
+def anew() -> Callable[[], Native | None]:
+    """`native`, as in a process that has not asked yet."""
+    return module.native.__wrapped__
+
+
+def test_without_a_compiler(anew: Callable[[], Native | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert anew() is None
+
+
+def test_a_compiler_that_fails(anew: Callable[[], Native | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    assert anew() is None
+
+
+def test_switched_off(anew: Callable[[], Native | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.SWITCH, "torch")
+    assert anew() is None
+
+
+def test_a_wrong_result_is_not_used(anew: Callable[[], Native | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Native, "silu_mul", lambda self, gate_up: gate_up[:, : gate_up.shape[1] // 2])
+    assert anew() is None
