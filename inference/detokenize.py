@@ -47,7 +47,7 @@ class Detokenizer:
 
     def feed_one(self, token_id: int) -> str:
         if self._settled:
-            token = self._tokenizer.texts[token_id]
+            token = self._tokenizer.text(token_id)
             if token.text and not token.broken and token_id not in self._hidden and (piece := self._tokenizer.pieces[token_id]) is not None:
                 self.pieces, self.prefix, self.read = [piece], 0, 1
                 return token.text

@@ -15,7 +15,7 @@ from inference.protocol.completions import CompletionLogprobs
 from inference.protocol.derender import MAX_CONTEXT_IDS
 from inference.protocol.engine import Row
 from inference.protocol.generate import Candidate, GenerateLogprobs, TokenLogprobs
-from inference.tokenizer import REPLACEMENT, Tokenizer, TokenText
+from inference.tokenizer import NO_TOKEN, REPLACEMENT, Tokenizer, TokenText
 
 LOWEST = -9999.0
 PromptLogprobs = list[dict[str, Any] | None]
@@ -31,11 +31,10 @@ class TokenNamer:
         coupled: as the coupled endpoints write it, where that differs: a placeholder's bytes, and a token without an engine entry.
     """
 
-    __slots__ = ("_as_ids", "_coupled", "_keep", "_names", "_tokenizer", "context", "text_offset")
+    __slots__ = ("_as_ids", "_coupled", "_keep", "_tokenizer", "context", "text_offset")
 
     def __init__(self, tokenizer: Tokenizer, *, as_ids: bool, keep: int | None, coupled: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._names = Placeholders(with_bytes=coupled) if as_ids else tokenizer.texts
         self._as_ids = as_ids
         self._keep = keep
         self._coupled = coupled
@@ -50,8 +49,9 @@ class TokenNamer:
             del context[:-MAX_CONTEXT_IDS]
 
     def chat(self, entries: Sequence[TokenLogprobs]) -> ChatLogprobs:
+        named = self._placeholder_entry if self._as_ids else self._decoded_entry
         ids, start = self._sampled(entries), len(self.context)
-        return ChatLogprobs(content=[self._chat_entry(entry, ids, at) for at, entry in enumerate(entries, start)])
+        return ChatLogprobs(content=[named(entry, ids, at) for at, entry in enumerate(entries, start)])
 
     def completion(self, entries: Sequence[TokenLogprobs | None], first_id: int | None = None) -> CompletionLogprobs:
         """None stands for a prompt's first token (`first_id`), which nothing predicts."""
@@ -59,12 +59,10 @@ class TokenNamer:
         present = [TokenLogprobs(token_id=-1 if first_id is None else first_id, logprob=0.0) if e is None else e for e in entries]
         ids, start = self._sampled(present), len(self.context)
         for at, (original, entry) in enumerate(zip(entries, present, strict=True), start):
-            name = self._name(entry.token_id, ids, at).text
+            name = self._name(entry.token_id, ids, at)
             shown.tokens.append(name)
             shown.token_logprobs.append(None if original is None or self._lacks_entry(entry) else clamp(entry.logprob))
-            tops: dict[str, float | None] = {
-                self._name(c.token_id, ids, at).text: clamp(c.logprob) for c in entry.top_logprobs[: self._keep]
-            }
+            tops: dict[str, float | None] = {self._name(c.token_id, ids, at): clamp(c.logprob) for c in entry.top_logprobs[: self._keep]}
             shown.top_logprobs.append(tops if entry.top_logprobs else None)
             shown.text_offset.append(self.text_offset)
             self.text_offset += len(name)
@@ -73,45 +71,41 @@ class TokenNamer:
     def _lacks_entry(self, entry: TokenLogprobs) -> bool:
         return self._coupled and not entry.top_logprobs
 
-    def _chat_entry(self, entry: TokenLogprobs, ids: list[int], at: int) -> ChatLogprob:
-        """Candidates come by the thousand, so what `_name` and `clamp` do for one is written out for them."""
-        names, tops = self._names, []
+    def _decoded_entry(self, entry: TokenLogprobs, ids: list[int], at: int) -> ChatLogprob:
+        """Candidates come by the thousand, so what `_decoded` and `clamp` do for one is written out for them."""
+        texts, size, tops = self._tokenizer.texts, self._tokenizer.vocab_size, []
         for candidate in entry.top_logprobs[: self._keep]:
-            name, logprob = names[candidate.token_id], candidate.logprob
-            if name.broken:
-                name = self._repaired(name, candidate.token_id, ids, at)
-            tops.append(TopLogprob(token=name.text, logprob=logprob if logprob > LOWEST else LOWEST, bytes=name.bytes))
-        name = self._name(entry.token_id, ids, at)
-        return ChatLogprob(token=name.text, logprob=clamp(entry.logprob), bytes=self._own_bytes(entry, name, ids, at), top_logprobs=tops)
+            token_id, logprob = candidate.token_id, candidate.logprob
+            token = texts[token_id] if 0 <= token_id < size else NO_TOKEN
+            if token.broken:
+                token = self._decoded(token_id, ids, at)
+            tops.append(TopLogprob(token=token.text, logprob=logprob if logprob > LOWEST else LOWEST, bytes=token.bytes))
+        token = self._decoded(entry.token_id, ids, at)
+        return ChatLogprob(token=token.text, logprob=clamp(entry.logprob), bytes=token.bytes, top_logprobs=tops)
 
-    def _own_bytes(self, entry: TokenLogprobs, name: TokenText, ids: list[int], at: int) -> tuple[int, ...] | None:
-        """A coupled answer's sampled token has the bytes of its text, whatever its name, if the engine had an entry for it."""
-        if self._as_ids and self._coupled and entry.top_logprobs:
-            return decoded(self._tokenizer, entry.token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]).bytes
-        return name.bytes
+    def _placeholder_entry(self, entry: TokenLogprobs, ids: list[int], at: int) -> ChatLogprob:
+        """On derender paths a placeholder has no bytes. Coupled answers have: the decoded token's, and for candidates the placeholder's."""
+        name = placeholder(entry.token_id)
+        own: tuple[int, ...] | None = None
+        if self._coupled:
+            own = self._decoded(entry.token_id, ids, at).bytes if entry.top_logprobs else tuple(name.encode())
+        tops = []
+        for candidate in entry.top_logprobs[: self._keep]:
+            top = placeholder(candidate.token_id)
+            tops.append(TopLogprob(token=top, logprob=clamp(candidate.logprob), bytes=tuple(top.encode()) if self._coupled else None))
+        return ChatLogprob(token=name, logprob=clamp(entry.logprob), bytes=own, top_logprobs=tops)
 
-    def _name(self, token_id: int, ids: list[int], at: int) -> TokenText:
-        name = self._names[token_id]
-        return self._repaired(name, token_id, ids, at) if name.broken else name
+    def _name(self, token_id: int, ids: list[int], at: int) -> str:
+        return placeholder(token_id) if self._as_ids else self._decoded(token_id, ids, at).text
 
-    def _repaired(self, name: TokenText, token_id: int, ids: list[int], at: int) -> TokenText:
-        """In the light of the ids sampled before it. Candidates share those: they are alternatives, they never follow one another."""
-        return completed(self._tokenizer, token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]) if name.completes else BEGINNING
+    def _decoded(self, token_id: int, ids: list[int], at: int) -> TokenText:
+        """After the ids before `at`. Candidates share those: they are alternatives, they never follow one another."""
+        token = self._tokenizer.text(token_id)
+        return decoded(self._tokenizer, token_id, ids[max(at - MAX_CONTEXT_IDS, 0) : at]) if token.broken else token
 
     def _sampled(self, entries: Sequence[TokenLogprobs]) -> list[int]:
         """All ids known to have been sampled; those of the entries begin after the context."""
         return [*self.context, *[entry.token_id for entry in entries]]
-
-
-class Placeholders:
-    """`token_id:N` for every N, in the place of the tokens' texts. `with_bytes`: as coupled answers have it, with the placeholder's own."""
-
-    def __init__(self, *, with_bytes: bool) -> None:
-        self._with_bytes = with_bytes
-
-    def __getitem__(self, token_id: int) -> TokenText:
-        name = f"token_id:{token_id}"
-        return TokenText(name, tuple(name.encode()) if self._with_bytes else None)
 
 
 def decoded(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
@@ -119,7 +113,15 @@ def decoded(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> Toke
     token = tokenizer.text(token_id)
     if not token.broken:
         return token
-    return completed(tokenizer, token_id, context) if token.completes else BEGINNING
+    return completed(tokenizer, token_id, context) if token.completes and ends_open(tokenizer, context) else BEGINNING
+
+
+def ends_open(tokenizer: Tokenizer, context: Sequence[int]) -> bool:
+    """Whether the context may end within a character; behind a whole one there is nothing to complete. Ids without a text say nothing."""
+    if not context:
+        return False
+    last = tokenizer.text(context[-1])
+    return last.broken or not last.text
 
 
 def completed(tokenizer: Tokenizer, token_id: int, context: Sequence[int]) -> TokenText:
@@ -141,6 +143,10 @@ def without_prefix(whole: str, prefix: str) -> str:
     while shared < min(len(prefix), len(whole)) and prefix[shared] == whole[shared]:
         shared += 1
     return whole[shared:]
+
+
+def placeholder(token_id: int) -> str:
+    return f"token_id:{token_id}"
 
 
 def clamp(logprob: float) -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,6 @@ NO_TOKEN = TokenText("", None)
 CHARACTER_STARTS = ("\u00c3", "\u00e6", "\u00f1", "<0xC3>", "<0xE6>", "<0xF1>")
 
 
-class TokenTexts(dict[int, TokenText]):
-    """Every token's text, made when it is first asked for: there are only so many. Ids outside the vocabulary are not kept, or a client
-    could fill it with them."""
-
-    def __init__(self, make: Callable[[int], TokenText], vocab_size: int) -> None:
-        self._make = make
-        self._vocab_size = vocab_size
-
-    def __missing__(self, token_id: int) -> TokenText:
-        if not 0 <= token_id < self._vocab_size:
-            return NO_TOKEN
-        made = self[token_id] = self._make(token_id)
-        return made
-
-
 class Tokenizer:
     """Read-only after `load`, and safe to share between requests. Ids outside the vocabulary decode to nothing, they are no error.
 
@@ -83,7 +69,6 @@ class Tokenizer:
         self.special_ids = frozenset(self._special_ids())
         self.eos_token_id = self._id_of("eos_token")
         self.bos_token_id = self._id_of("bos_token")
-        self.texts: Mapping[int, TokenText] = TokenTexts(self._text, self.vocab_size)
         decoder = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
         self._form = form_of(decoder)
         self.concatenates = self._form == "bytes" and decoder_kinds(decoder) <= CONCATENATING
@@ -140,7 +125,16 @@ class Tokenizer:
 
     def text(self, token_id: int) -> TokenText:
         """The text of one token, with the leading space that a decoder drops at the start of a sequence."""
-        return self.texts[token_id]
+        return self.texts[token_id] if 0 <= token_id < self.vocab_size else NO_TOKEN
+
+    @cached_property
+    def texts(self) -> list[TokenText]:
+        """Of every token, by id: a list, because logprobs look up thousands per answer."""
+        return [self._text(token_id) for token_id in range(self.vocab_size)]
+
+    def prepare(self) -> None:
+        """Make the texts now, a microsecond or two each, and not within the first request that needs one."""
+        _ = self.texts
 
     def raw(self, token_id: int) -> bytes:
         """The token's own bytes, which may be part of a character; none outside the vocabulary."""

@@ -7,7 +7,6 @@ large: Django's own way to a view, with its signals, its thread context and its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -19,9 +18,8 @@ from inference.errors import Unauthorized
 from tenants.callers import acaller
 from tokenry.errors import as_api_error
 from tokenry.guard import Receive, Scope, Send, bearer
-from tokenry.pipeline import THREAD_FROM_BYTES
 
-View = Callable[[ASGIRequest], HttpResponse]
+View = Any  # what `as_view()` makes: ASGIRequest -> HttpResponse, and `cls`
 
 
 class ApiHandler(ASGIHandler):
@@ -47,7 +45,7 @@ class ApiHandler(ASGIHandler):
             request.META["CONTENT_LENGTH"] = str(len(body))  # DRF takes a body without a length for none
             request.caller = caller
             try:
-                large = len(body) > THREAD_FROM_BYTES
+                large = len(body) > view.cls.thread_from_bytes()
                 response = await asyncio.to_thread(rendered, view, request) if large else rendered(view, request)
             except Exception as exc:
                 raise as_api_error(exc) from exc  # the guard answers

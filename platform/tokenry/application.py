@@ -107,7 +107,9 @@ def report(task: asyncio.Future[Any]) -> None:
 def platform_state() -> PlatformState:
     options = ServeOptions.from_env()
     nodes = [Node(url, node_secret()) for url in options.node]
-    return PlatformState(options, Fleet([(served_model(options), nodes)]), Accounting(os.environ.get("REDIS_URL") or None))
+    model = served_model(options)
+    model.tokenizer.prepare()
+    return PlatformState(options, Fleet([(model, nodes)]), Accounting(os.environ.get("REDIS_URL") or None))
 
 
 def model_layers(name: str) -> Sequence[Layer]:

@@ -18,7 +18,7 @@ from tenants.caller import Caller
 from tenants.callers import caller
 from tokenry.application import platform_state
 from tokenry.guard import token_of
-from tokenry.pipeline import explained
+from tokenry.pipeline import THREAD_FROM_BYTES, explained
 from tokenry.request_id import clean_id
 
 REQUEST_ID, EXPLAIN = "HTTP_X_REQUEST_ID", "HTTP_X_TOKENRY_EXPLAIN"  # as Django's META has them: `headers` makes a dict per request
@@ -35,6 +35,11 @@ class TenantView(APIView):
     caller: Caller
     explained: str | None = None
     warning: str | None = None
+
+    @classmethod
+    def thread_from_bytes(cls) -> int:
+        """Of a view that computes: larger bodies are worked on in a thread."""
+        return THREAD_FROM_BYTES
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         known = getattr(request._request, "caller", None)

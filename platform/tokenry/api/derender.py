@@ -25,7 +25,7 @@ from inference.protocol.derender import (
 from inference.resolve import Effective
 from tokenry.api.base import ScaleOutView, answer
 from tokenry.application import platform_state
-from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint, effective_for
+from tokenry.pipeline import CHAT, COMPLETIONS, THREAD_FROM_BYTES, Endpoint, effective_for
 
 
 class StreamFlag(Struct, kw_only=True):
@@ -39,6 +39,12 @@ class DerenderView(ScaleOutView):
     carried: ClassVar[str]  # the key under which a body carries the tenant's original request
     whole: ClassVar[tuple[type[Any], Callable[[Any, ServedModel, Effective], Any]]]
     chunk: ClassVar[tuple[type[Any], Callable[[Any, ServedModel, Effective], Any]]]
+
+    @classmethod
+    def thread_from_bytes(cls) -> int:
+        """Ids and logprobs are less work than text of their length, unless a parser reads a stream's whole history again."""
+        parses = any(model.has_parser for model in platform_state().fleet.models())
+        return THREAD_FROM_BYTES if parses else 4 * THREAD_FROM_BYTES
 
     def post(self, request: Request) -> Response:
         streaming = decode(StreamFlag, request.data).stream is True
