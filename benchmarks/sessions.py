@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -34,7 +35,7 @@ from harness.server import Server, ServerFailed, only, running
 from harness.table import Figure, lines
 from peers import vllm
 
-from inference.derender import derender_chat, open_session
+from inference.derender import Session, derender_chat, open_session
 from inference.model import ServedModel, load_model
 from inference.protocol.codec import decode
 from inference.protocol.derender import DerenderChatRequest, OpenSession
@@ -147,15 +148,22 @@ def in_process(model: ServedModel, stream: Stream, rounds: int) -> dict[str, lis
         begun = time.perf_counter()
         derender_chat(asked, model, effective)
         times["whole"].append(time.perf_counter() - begun)
-        session = open_session(opening, model, effective)
-        ends = [time.perf_counter()]
-        for chunk in chunks:
-            session.feed(chunk)
-            ends.append(time.perf_counter())
-        times["session"].append(ends[-1] - ends[0])
-        times["first"].append(ends[EDGE] - ends[0])
-        times["last"].append(ends[-1] - ends[-1 - EDGE])
+        times["session"].append(sum(feed_all(open_session(opening, model, effective), [chunks])))
+        edges = [chunks[:EDGE], chunks[EDGE:-EDGE], chunks[-EDGE:]]
+        first, _, last = feed_all(open_session(opening, model, effective), edges)
+        times["first"].append(first)
+        times["last"].append(last)
     return times
+
+
+def feed_all(session: Session, parts: Sequence[Sequence[GenerateChunk]]) -> list[float]:
+    """The seconds of each part of a stream."""
+    ends = [time.perf_counter()]
+    for part in parts:
+        for chunk in part:
+            session.feed(chunk)
+        ends.append(time.perf_counter())
+    return [end - begun for begun, end in pairwise(ends)]
 
 
 def report_process(times: Mapping[str, Sequence[float]]) -> None:
