@@ -27,7 +27,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
-        head_dim=16, max_position_embeddings=512, initializer_range=0.4, eos_token_id=EOS, bos_token_id=1, pad_token_id=0)
+        head_dim=16, max_position_embeddings=1024, initializer_range=0.4, eos_token_id=EOS, bos_token_id=1, pad_token_id=0)
     folder = tmp_path_factory.mktemp("tiny")
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder

@@ -255,7 +255,7 @@ def test_requests_that_share_a_prefix_and_arrive_together_compute_it_once(engine
 
 def test_the_least_recently_used_goes_first(engine_on: BuildEngine) -> None:
     """Room for 512 tokens of rows, and a quarter of it, 8 blocks, for prefixes."""
-    engine = engine_on(kv_bytes=512 * 2 * 2 * 16 * 4)
+    engine = engine_on(kv_bytes=512 * 2 * 2 * 16 * 4, max_model_len=512)
     first, second, third = (prompt(49, seed) for seed in range(3))
     for ids in (first, second, first, third):
         run_one(engine, ids, max_tokens=1)
