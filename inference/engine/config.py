@@ -36,7 +36,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     max_queue: int = 1024  # requests that may be in the engine beyond its rows
     max_queue_per_tenant: int = 512
     prefill_chunk: int = 256  # prompt tokens in a step while others decode: 0.2 to 0.6 s on two cores
-    prefill_chunk_idle: int = 1024
+    prefill_chunk_idle: int = 512  # while nobody decodes, or fewer decode than wait for their first token
     prefix_cache: bool = True
     kv: Literal["auto", "rows", "pages"] = "auto"  # pages on CUDA, compact rows elsewhere
     cuda_graphs: bool = True

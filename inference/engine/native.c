@@ -3,8 +3,14 @@
    A product with fixed weights decides the speed of a model. Weights are packed in panels of as many outputs as one tile sums up in
    registers; a panel is read once from memory and stays in the second-level cache for all rows, and while the first tiles use it, the next
    one is fetched. So few rows cost what reading the weights costs. Every output is summed in the order of its inputs, whatever the number
-   of rows: a row's result does not depend on its company. */
+   of rows: up to TILES_FROM rows, a row's result does not depend on its company. */
 
+#ifdef __AMX_BF16__
+#include <immintrin.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
@@ -15,12 +21,12 @@ enum { LANES = 16, PANEL = 3, ROWS = 8 }; /* 24 of 32 registers hold sums */
 #else
 enum { LANES = 8, PANEL = 2, ROWS = 6 }; /* 12 of 16 */
 #endif
-enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, BLOCK = 64 };
+enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, BLOCK = 64, TILES_FROM = 192 };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 
 int64_t panel_columns(void) { return COLUMNS; }
 int64_t threads(void) { return omp_get_max_threads(); }
@@ -83,10 +89,9 @@ INLINE void tile(const float *x, int64_t x_stride, const float *panel, int64_t i
     store(sums, to, rows);
 }
 
-void linear(const float *x, int64_t x_stride, const float *packed, const float *bias, const float *add, int64_t add_stride, float *y,
-            int64_t rows, int64_t outputs, int64_t inputs) {
+static void linear_rows(const float *x, int64_t x_stride, const float *packed, const float *bias, const float *add, int64_t add_stride,
+                        float *y, int64_t rows, int64_t outputs, int64_t inputs) {
     enum { LINES = COLUMNS * 4 / LINE }; /* of a panel, per input */
-    if (rows == 0) return;
     int64_t panels = (outputs + COLUMNS - 1) / COLUMNS, tiles = (rows + ROWS - 1) / ROWS;
     int64_t together = L2_SHARE / (4 * inputs * ROWS) + 1; /* tiles whose part of x stays in the second-level cache */
     int few = tiles >= LINES ? 1 : (LINES + tiles - 1) / tiles;
@@ -113,6 +118,145 @@ void linear(const float *x, int64_t x_stride, const float *packed, const float *
             }
         }
     }
+}
+
+/* ---- products of many rows on a processor that has tiles (AMX): twice the operations of its vectors, in float32's precision */
+
+#ifdef __AMX_BF16__
+enum { TILE = 16, DEPTH = 32, PARTS = 3, TILE_BYTES = 1024, A_BYTES = 1300 * 1024, MOST_INPUTS = 640 };
+typedef uint16_t half;
+
+static int tiles_allowed;
+int64_t use_tiles(void) { return tiles_allowed = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* the tiles' data */) == 0; }
+
+/* A float as three bfloat16 whose sum it is: its upper half, that of what this leaves, and that of what is left then. */
+INLINE void split(__m512 x, __m512i *parts) {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    UNROLL for (int i = 0; i < PARTS; i++) {
+        parts[i] = _mm512_and_si512(_mm512_castps_si512(x), upper);
+        x = _mm512_sub_ps(x, _mm512_castsi512_ps(parts[i]));
+    }
+}
+
+/* 16 rows of x, those beyond the last as zeros: [inputs / 32][part][16 rows][32 inputs] */
+static void split_rows(const float *x, int64_t stride, int64_t rows, int64_t inputs, half *to) {
+    for (int64_t d = 0; d < (inputs + DEPTH - 1) / DEPTH; d++)
+        for (int64_t r = 0; r < TILE; r++)
+            for (int64_t k = d * DEPTH; k < (d + 1) * DEPTH; k += LANES) {
+                int64_t left = inputs - k;
+                __mmask16 mask = r >= rows || left <= 0 ? 0 : left >= LANES ? 0xffff : (1u << left) - 1;
+                __m512i parts[PARTS];
+                split(_mm512_maskz_loadu_ps(mask, x + r * stride + k), parts);
+                UNROLL for (int i = 0; i < PARTS; i++)
+                    _mm256_storeu_si256((__m256i *)(to + ((d * PARTS + i) * TILE + r) * DEPTH + k % DEPTH),
+                                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(parts[i], 16)));
+            }
+}
+
+/* 16 outputs of a panel: [inputs / 32][part][2, of which this is one][16 pairs of inputs][16 outputs][2] */
+static void split_columns(const float *column, int64_t inputs, half *to) {
+    for (int64_t pair = 0; pair < (inputs + DEPTH - 1) / DEPTH * TILE; pair++) {
+        const float *at = column + pair * 2 * COLUMNS;
+        __m512i even[PARTS], odd[PARTS];
+        split(pair * 2 < inputs ? _mm512_loadu_ps(at) : _mm512_setzero_ps(), even);
+        split(pair * 2 + 1 < inputs ? _mm512_loadu_ps(at + COLUMNS) : _mm512_setzero_ps(), odd);
+        UNROLL for (int i = 0; i < PARTS; i++)
+            _mm512_storeu_si512(to + ((pair / TILE * PARTS + i) * 2 * TILE + pair % TILE) * DEPTH,
+                                _mm512_or_si512(odd[i], _mm512_srli_epi32(even[i], 16)));
+    }
+}
+
+#define ROWS_PART(i) _tile_loadd(4, a0 + (i) * TILE_BYTES, LINE); _tile_loadd(5, a1 + (i) * TILE_BYTES, LINE);
+#define COLUMNS_PART(j) _tile_loadd(6, b + (j) * 2 * TILE_BYTES, LINE); _tile_loadd(7, b + ((j) * 2 + 1) * TILE_BYTES, LINE);
+#define PRODUCTS _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(2, 5, 6); _tile_dpbf16ps(3, 5, 7);
+#define FETCH(from, tiles) UNROLL for (int l = 0; l < (tiles) * TILE; l++) _mm_prefetch((from) + l * LINE, _MM_HINT_T0);
+
+/* 32 rows times 32 outputs. Of the nine products of parts, the three smallest are below the last digit. */
+INLINE void multiply(const char *a0, const char *a1, const char *b, int64_t depths, float sums[2][2][TILE][TILE]) {
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int64_t d = 0; d < depths; d++) {
+        const char *next0 = a0 + PARTS * TILE_BYTES, *next1 = a1 + PARTS * TILE_BYTES, *next = b + PARTS * 2 * TILE_BYTES;
+        ROWS_PART(0) COLUMNS_PART(2) PRODUCTS FETCH(next0, 1) FETCH(next1, 1)
+        COLUMNS_PART(1) PRODUCTS FETCH(next + 4 * TILE_BYTES, 2)
+        COLUMNS_PART(0) PRODUCTS FETCH(next + 2 * TILE_BYTES, 2)
+        ROWS_PART(1) PRODUCTS FETCH(next, 2)
+        COLUMNS_PART(1) PRODUCTS FETCH(next0 + TILE_BYTES, 1) FETCH(next1 + TILE_BYTES, 1)
+        ROWS_PART(2) COLUMNS_PART(0) PRODUCTS FETCH(next0 + 2 * TILE_BYTES, 1) FETCH(next1 + 2 * TILE_BYTES, 1)
+        a0 = next0, a1 = next1, b = next;
+    }
+    _tile_stored(0, sums[0][0], LINE); _tile_stored(1, sums[0][1], LINE); _tile_stored(2, sums[1][0], LINE); _tile_stored(3, sums[1][1], LINE);
+}
+
+static void store_tile(float sums[TILE][TILE], int64_t rows, Sink to) {
+    __mmask16 mask = to.columns >= TILE ? 0xffff : (1u << to.columns) - 1;
+    for (int64_t r = 0; r < rows; r++) {
+        __m512 sum = _mm512_loadu_ps(sums[r]);
+        if (to.bias) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to.bias));
+        if (to.add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to.add + r * to.add_stride));
+        _mm512_mask_storeu_ps(to.y + r * to.stride, mask, sum);
+    }
+}
+
+/* `panel` is the first one's part for these inputs, `panel_size` how far the next one is. */
+static void linear_part(const float *x, int64_t x_stride, const float *panel, int64_t panel_size, const float *bias, const float *add,
+                        int64_t add_stride, float *y, int64_t rows, int64_t outputs, int64_t inputs) {
+    int64_t row_tiles = (rows + 2 * TILE - 1) / (2 * TILE) * 2, depths = (inputs + DEPTH - 1) / DEPTH;
+    int64_t a_size = depths * PARTS * TILE_BYTES, b_size = 2 * a_size;
+    int64_t together = A_BYTES / a_size / 2 * 2; /* tiles of rows that stay in the second-level cache */
+    char *a = aligned_alloc(LINE, row_tiles * a_size), *b = aligned_alloc(LINE, omp_get_max_threads() * b_size);
+    #pragma omp parallel
+    {
+        struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } config = {.palette = 1};
+        for (int t = 0; t < 8; t++) config.bytes[t] = LINE, config.rows[t] = TILE;
+        _tile_loadconfig(&config);
+        char *own = b + omp_get_thread_num() * b_size;
+        float sums[2][2][TILE][TILE] __attribute__((aligned(LINE)));
+        #pragma omp for schedule(static)
+        for (int64_t t = 0; t < row_tiles; t++) split_rows(x + t * TILE * x_stride, x_stride, rows - t * TILE, inputs, (half *)(a + t * a_size));
+        for (int64_t first = 0; first < row_tiles; first += together) {
+            int64_t last = first + together < row_tiles ? first + together : row_tiles;
+            #pragma omp for schedule(static) nowait
+            for (int64_t n = 0; n < outputs; n += 2 * TILE) {
+                for (int64_t j = 0; j < 2 && n + j * TILE < outputs; j++) {
+                    int64_t column = n + j * TILE;
+                    split_columns(panel + column / COLUMNS * panel_size + column % COLUMNS, inputs, (half *)(own + j * TILE_BYTES));
+                }
+                for (int64_t t = first; t < last; t += 2) {
+                    multiply(a + t * a_size, a + (t + 1) * a_size, own, depths, sums);
+                    for (int64_t i = 0; i < 2; i++)
+                        for (int64_t j = 0; j < 2 && n + j * TILE < outputs; j++) {
+                            int64_t r = (t + i) * TILE, column = n + j * TILE;
+                            Sink to = {y + r * outputs + column, bias ? bias + column : 0, add ? add + r * add_stride + column : 0, outputs,
+                                       add_stride, outputs - column};
+                            store_tile(sums[i][j], rows - r < TILE ? rows - r : TILE, to);
+                        }
+                }
+            }
+        }
+        _tile_release();
+    }
+    free(a);
+    free(b);
+}
+
+/* As many inputs at a time as leave room in the cache for many rows. */
+static void linear_tiles(const float *x, int64_t x_stride, const float *packed, const float *bias, const float *add, int64_t add_stride,
+                         float *y, int64_t rows, int64_t outputs, int64_t inputs) {
+    int64_t parts = (inputs + MOST_INPUTS - 1) / MOST_INPUTS, size = (inputs + parts * DEPTH - 1) / (parts * DEPTH) * DEPTH;
+    for (int64_t k = 0; k < inputs; k += size)
+        linear_part(x + k, x_stride, packed + k * COLUMNS, inputs * COLUMNS, k ? 0 : bias, k ? y : add, k ? outputs : add_stride, y, rows, outputs,
+                    inputs - k < size ? inputs - k : size);
+}
+#else
+static const int tiles_allowed = 0;
+int64_t use_tiles(void) { return 0; }
+#define linear_tiles linear_rows
+#endif
+
+void linear(const float *x, int64_t x_stride, const float *packed, const float *bias, const float *add, int64_t add_stride, float *y,
+            int64_t rows, int64_t outputs, int64_t inputs) {
+    if (rows == 0) return;
+    (tiles_allowed && rows >= TILES_FROM ? linear_tiles : linear_rows)(x, x_stride, packed, bias, add, add_stride, y, rows, outputs, inputs);
 }
 
 /* ---- what goes on between products */

@@ -44,7 +44,7 @@ class Native:
     """Tensors are float32 on the CPU, with their last dimension in one piece; positions and lengths are int64."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        for name in ("panel_columns", "threads", "vector_lanes"):
+        for name in ("panel_columns", "threads", "vector_lanes", "use_tiles"):
             getattr(library, name).restype = INT
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)
@@ -52,6 +52,7 @@ class Native:
         self._library = library
         self._columns: int = library.panel_columns()
         self._lanes: int = library.vector_lanes()
+        library.use_tiles()
 
     def threads(self) -> int:
         return int(self._library.threads())
@@ -190,11 +191,12 @@ def fault_of(made: Native) -> str | None:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    x, weight, bias, add, norm = random(13, 96), random(100, 96), random(100), random(13, 100), random(96)
-    ours = made.linear(x, made.pack(weight), 100, bias, add)
+    many, weight, bias, add, norm = random(200, 96), random(100, 96), random(100), random(200, 100), random(96)
+    x, packed = many[:13], made.pack(weight)
     gate, up = x.chunk(2, -1)
     trials = {
-        "linear": (ours, functional.linear(x, weight, bias) + add),
+        "linear": (made.linear(x, packed, 100, bias, add[:13]), functional.linear(x, weight, bias) + add[:13]),
+        "linear of many rows": (made.linear(many, packed, 100, bias, add), functional.linear(many, weight, bias) + add),
         "rms_norm": (made.rms_norm(x, norm, 1e-5), functional.rms_norm(x, norm.shape, norm, 1e-5)),
         "silu_mul": (made.silu_mul(x), functional.silu(gate) * up),
     }

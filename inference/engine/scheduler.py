@@ -23,8 +23,8 @@ PATIENCE_S = 30.0
 class Limits:
     max_rows: int
     max_len: int
-    chunk: int  # prompt tokens in a step while others decode
-    chunk_idle: int
+    chunk: int  # prompt tokens in a step
+    chunk_idle: int  # where nobody decodes, or fewer than wait for their first token
     patience_s: float = PATIENCE_S
 
 
@@ -128,7 +128,7 @@ class Scheduler:
         if newcomer:
             return Plan(prefill=[newcomer])
         plan = Plan(decode=self._decoding())
-        budget = self.limits.chunk if plan.decode else self.limits.chunk_idle
+        budget = self._prompt_tokens(len(plan.decode))
         for seq in self._prefilling(ranked, now):
             if budget <= 0:
                 break
@@ -165,6 +165,11 @@ class Scheduler:
     def _ranked(self) -> list[Tenant]:
         """Most credit per weight first; ties stay in the order in which the tenants came."""
         return sorted(self.tenants.values(), key=lambda tenant: -tenant.credit / tenant.weight)
+
+    def _prompt_tokens(self, decoding: int) -> int:
+        """Of a step. A large piece delays the next token of those that decode, and brings the first one of those that wait nearer."""
+        without_token = self.waiting + self.running - decoding
+        return self.limits.chunk if 0 < decoding >= without_token else self.limits.chunk_idle
 
     def _drop_idle_tenants(self) -> None:
         for name in [name for name, tenant in self.tenants.items() if tenant.idle]:

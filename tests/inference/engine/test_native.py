@@ -35,8 +35,8 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 16, 17, 33, 200, 700])
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (47, 5), (48, 16), (49, 33), (96, 576), (330, 1100)])
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 16, 17, 33, 191, 200, 700])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (47, 5), (48, 16), (49, 33), (96, 576), (330, 1100), (30, 640)])
 def test_products(kernels: Native, rows: int, outputs: int, inputs: int) -> None:
     x, weight, bias, add = random(rows, inputs, seed=1), random(outputs, inputs, seed=2), random(outputs), random(rows, outputs, seed=3)
     packed, expected = kernels.pack(weight), functional.linear(x.double(), weight.double()).float()
@@ -52,10 +52,11 @@ def test_a_product_of_what_lies_across(kernels: Native) -> None:
 
 
 def test_a_row_does_not_depend_on_its_company(kernels: Native) -> None:
-    x, weight = random(300, 576, seed=1), random(960, 576, seed=2)
+    """Of as many rows as decode together; long prompts may go through other instructions."""
+    x, weight = random(128, 576, seed=1), random(960, 576, seed=2)
     packed = kernels.pack(weight)
     together = kernels.linear(x, packed, 960, None, None)
-    for rows in (1, 3, 8, 31, 299):
+    for rows in (1, 3, 8, 31, 127):
         assert torch.equal(kernels.linear(x[:rows].contiguous(), packed, 960, None, None), together[:rows])
 
 
