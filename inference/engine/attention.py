@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
-from inference.engine.native import Native, native_for
+from inference.engine.native import Group, Native, native_for
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
 
@@ -49,6 +49,10 @@ class NativeGroup:
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         return self.kernels.attend_rows(query, kv, self.bucket.data[layer], self.lengths, scale)
 
+    @property
+    def rows(self) -> Group:
+        return Group.of(self.bucket.data, self.lengths)
+
 
 @dataclass
 class Segment:
@@ -75,6 +79,12 @@ class RowBatch(Batch):
     def __init__(self, packed: Packed, parts: list[DecodeGroup | NativeGroup | Segment]) -> None:
         super().__init__(packed)
         self.parts = parts
+
+    @property
+    def native_groups(self) -> list[NativeGroup]:
+        """All parts of a step that our own kernels can take as a whole; none where there are others."""
+        groups = [part for part in self.parts if isinstance(part, NativeGroup)]
+        return groups if len(groups) == len(self.parts) else []
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         if len(self.parts) == 1:

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inference.engine.attention import RowBatch
 from inference.engine.batch import Batch
 from inference.engine.kernels import kernels_for
 from inference.engine.kv import KvShape
 from inference.engine.linear import Linear
+from inference.engine.native import Stack, native_for
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # those whose frequencies do not change with the length
@@ -67,9 +69,15 @@ class FusedRunner:
         self.layers = [self._take(model.model.layers, number) for number in range(self.shape.layers)]
         self.norm: Tensor = model.model.norm.weight
         self.head = Linear(model.lm_head.weight, model.lm_head.bias)
+        self.native = native_for(self.shape.dtype, self.shape.device)
+        self.stack = None if self.native is None else self._stack(config)
 
     def logits(self, batch: Batch) -> Tensor:
         hidden = self.embedding[batch.ids]
+        if self.native is not None and self.stack is not None and isinstance(batch, RowBatch) and (groups := batch.native_groups):
+            capacity = max(group.bucket.capacity for group in groups)
+            self.native.decode_layers(self.stack, hidden, batch.positions, [group.rows for group in groups], capacity)
+            return self.head(self._normed(hidden, self.norm))
         for number, layer in enumerate(self.layers):
             attended = self._attention(number, layer, hidden, batch)
             if number == len(self.layers) - 1 and batch.outputs is not None:  # of the others, only keys and values are of use
@@ -99,6 +107,20 @@ class FusedRunner:
     def _head_normed(self, heads: Tensor, weight: Tensor) -> Tensor:
         """[tokens, heads, head_dim]"""
         return self._normed(heads.reshape(-1, self.shape.head_dim), weight).view(heads.shape)
+
+    def _stack(self, config: Any) -> Stack:
+        """The layers as our own kernels go through them in one call."""
+        products = ("qkv", "out", "gate_up", "down")
+        norms = ("input_norm", "query_norm", "key_norm", "post_norm")
+        layers = [
+            {name: getattr(layer, name) for name in norms}
+            | {name: getattr(layer, name).weight for name in products}
+            | {f"{name}_bias": getattr(layer, name).bias for name in products}
+            for layer in self.layers
+        ]
+        sizes = {"hidden": config.hidden_size, "inner": config.intermediate_size, "heads": self.heads}
+        sizes |= {"kv_heads": self.shape.kv_heads, "dim": self.shape.head_dim}
+        return Stack(layers, torch.view_as_real(self.rotation), eps=self.eps, scale=self.scale, **sizes)
 
     def _take(self, modules: nn.ModuleList, number: int) -> Layer:
         module: Any = modules[number]

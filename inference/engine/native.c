@@ -382,3 +382,52 @@ void attend_rows(const float *query, int64_t query_stride, const float *fresh, i
         }
     }
 }
+
+/* ---- a step of decoding rows through all layers. Between two calls from Python lie caches full of weights: each costs ten times what it
+   would by itself, and there are eight in a layer. */
+
+typedef struct {
+    const float *input_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *out, *out_bias, *post_norm, *gate_up, *gate_up_bias, *down, *down_bias;
+} Layer;
+
+typedef struct {
+    int64_t layers, hidden, heads, kv_heads, dim, inner;
+    float eps, scale;
+    const float *rotation;
+} Shape;
+
+typedef struct { /* the rows of one storage, [layers, 2, .., kv_heads, capacity, dim] */
+    float *storage;
+    const int64_t *lengths;
+    int64_t layer_size, plane, capacity, rows;
+} Group;
+
+/* hidden: [tokens, hidden], in and out. scratch: tokens times hidden + 2 * heads * dim + 2 * kv_heads * dim + 3 * inner, and the scores. */
+void decode_layers(const Layer *layers, const Shape *shape, const Group *groups, int64_t group_count, const int64_t *positions, float *hidden,
+                   int64_t tokens, float *scratch) {
+    int64_t query_size = shape->heads * shape->dim, kv_size = 2 * shape->kv_heads * shape->dim, qkv_size = query_size + kv_size;
+    float *normed = scratch, *qkv = normed + tokens * shape->hidden, *attended = qkv + tokens * qkv_size;
+    float *gate_up = attended + tokens * query_size, *inner = gate_up + tokens * 2 * shape->inner, *scores = inner + tokens * shape->inner;
+    for (int64_t l = 0; l < shape->layers; l++) {
+        const Layer *at = layers + l;
+        rms_norm(hidden, shape->hidden, at->input_norm, normed, tokens, shape->hidden, shape->eps);
+        linear(normed, shape->hidden, at->qkv, at->qkv_bias, 0, 0, qkv, tokens, qkv_size, shape->hidden);
+        if (at->query_norm)
+            for (int64_t t = 0; t < tokens; t++) {
+                float *query = qkv + t * qkv_size, *key = query + query_size;
+                rms_norm(query, shape->dim, at->query_norm, query, shape->heads, shape->dim, shape->eps);
+                rms_norm(key, shape->dim, at->key_norm, key, shape->kv_heads, shape->dim, shape->eps);
+            }
+        rotate(qkv, qkv_size, shape->rotation, positions, tokens, shape->heads + shape->kv_heads, shape->dim);
+        int64_t start = 0;
+        for (const Group *group = groups; group < groups + group_count; start += group++->rows)
+            attend_rows(qkv + start * qkv_size, qkv_size, qkv + start * qkv_size + query_size, qkv_size, group->storage + l * group->layer_size,
+                        group->plane, group->lengths, attended + start * query_size, scores, group->rows, shape->kv_heads,
+                        shape->heads / shape->kv_heads, shape->dim, group->capacity, shape->scale);
+        linear(attended, query_size, at->out, at->out_bias, hidden, shape->hidden, hidden, tokens, shape->hidden, query_size);
+        rms_norm(hidden, shape->hidden, at->post_norm, normed, tokens, shape->hidden, shape->eps);
+        linear(normed, shape->hidden, at->gate_up, at->gate_up_bias, 0, 0, gate_up, tokens, 2 * shape->inner, shape->hidden);
+        silu_mul(gate_up, inner, tokens, shape->inner);
+        linear(inner, shape->inner, at->down, at->down_bias, hidden, shape->hidden, hidden, tokens, shape->hidden, shape->inner);
+    }
+}

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,8 +36,12 @@ SIGNATURES = {
     "rms_norm": [POINTER, INT, POINTER, POINTER, INT, INT, FLOAT],
     "silu_mul": [POINTER] * 2 + [INT] * 2,
     "rotate": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
+    "decode_layers": [POINTER] * 3 + [INT, POINTER, POINTER, INT, POINTER],
     "attend_rows": [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
 }
+LAYER = ("input_norm", "qkv", "qkv_bias", "query_norm", "key_norm", "out", "out_bias", "post_norm", "gate_up", "gate_up_bias", "down",
+         "down_bias")  # fmt: skip
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "dim", "inner")
 HEAD_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 16)  # vectors of a head that attend_rows knows
 
 
@@ -118,6 +123,50 @@ class Native:
             out.data_ptr(), scratch.data_ptr(), rows, kv_heads, heads // kv_heads, dim, capacity, scale,
         )  # fmt: skip
         return out
+
+
+    def decode_layers(self, stack: Stack, hidden: Tensor, positions: Tensor, groups: Sequence[Group], capacity: int) -> None:
+        """One token of every row through all layers, in place in `hidden` [tokens, hidden]. `capacity`: the largest of the groups'."""
+        scratch = torch.empty(len(hidden) * stack.scratch_size + torch.get_num_threads() * stack.group * capacity)
+        listed = (Group * len(groups))(*groups)
+        self._library.decode_layers(
+            stack.layers, ctypes.byref(stack.shape), listed, len(groups), positions.data_ptr(), hidden.data_ptr(), len(hidden),
+            scratch.data_ptr(),
+        )  # fmt: skip
+
+
+class LayerWeights(ctypes.Structure):
+    """Addresses of one layer's packed products, biases and norms, as the C file names them; 0 where there is none."""
+
+    _fields_ = [(name, POINTER) for name in LAYER]
+
+
+class StackShape(ctypes.Structure):
+    _fields_ = [*((name, INT) for name in SHAPE), ("eps", FLOAT), ("scale", FLOAT), ("rotation", POINTER)]
+
+
+class Group(ctypes.Structure):
+    """Decoding rows that lie in one storage, [layers, 2, rows or more, kv_heads, capacity, dim]; sizes in numbers, not bytes."""
+
+    _fields_ = [("storage", POINTER), ("lengths", POINTER), *((name, INT) for name in ("layer_size", "plane", "capacity", "rows"))]
+
+    @classmethod
+    def of(cls, storage: Tensor, lengths: Tensor) -> Group:
+        """Both must live as long as the group."""
+        return cls(storage.data_ptr(), lengths.data_ptr(), storage.stride(0), storage.stride(1), storage.shape[4], len(lengths))
+
+
+class Stack:
+    """All layers of a model for `decode_layers`. It keeps the tensors that it is made of."""
+
+    def __init__(self, layers: Sequence[Mapping[str, Tensor | None]], rotation: Tensor, *, eps: float, scale: float, **sizes: int) -> None:
+        self.kept = (layers, rotation)
+        addresses = [[0 if layer[name] is None else layer[name].data_ptr() for name in LAYER] for layer in layers]  # type: ignore[union-attr]
+        self.layers = (LayerWeights * len(layers))(*(LayerWeights(*each) for each in addresses))
+        self.shape = StackShape(layers=len(layers), eps=eps, scale=scale, rotation=rotation.data_ptr(), **sizes)
+        shape = self.shape
+        self.group = shape.heads // shape.kv_heads
+        self.scratch_size = shape.hidden + 2 * (shape.heads + shape.kv_heads) * shape.dim + 3 * shape.inner
 
 
 def rows_in_one_piece(x: Tensor) -> Tensor:
