@@ -7,6 +7,7 @@ parent's end of the socket closes, it ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import select
@@ -99,8 +100,19 @@ def start(channel: Channel) -> Engine:
         log.debug("The engine could not start", exc_info=True)
         channel.send(wire.Failed(f"{exc}" or type(exc).__name__))
         raise SystemExit(1) from None
+    forget_what_stays()
     channel.send(wire.Ready(info))
     return engine
+
+
+def forget_what_stays() -> None:
+    """The libraries' 370,000 objects are never garbage: a full collection that walks them takes 150 ms, in the middle of a step.
+
+    The second collection lets Python count them no longer: it puts off the next one until a quarter as many are new.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()
 
 
 def await_config(channel: Channel) -> EngineConfig:

@@ -23,6 +23,7 @@ from tests.world import TOKENIZERS
 
 SCRIPTED = EngineConfig(engine="scripted", tokenizer=str(TOKENIZERS / "t1"), max_num_seqs=64)
 ENDLESS: dict[str, Any] = {"script": [{"ids": [5], "wait_ms": 5}], "max_tokens": 100_000}
+GROWTH = 5 << 20  # bytes that 10,000 requests may add: one that is kept takes thousands
 
 
 @pytest.fixture
@@ -253,3 +254,43 @@ async def test_a_model_in_its_process(tiny_model: Path) -> None:
             client.generate(request("s", [5], script=[]))
     finally:
         await client.stop()
+
+
+@pytest.mark.slow
+async def test_memory_is_flat_over_ten_thousand_requests(tiny_model: Path) -> None:
+    """Of all kinds, from ever new tenants, some of them left early: neither side keeps anything of what is over."""
+    client = EngineClient(EngineConfig(model=str(tiny_model), device="cpu", threads=1, kv_bytes=2 << 20))
+    await client.start()
+    try:
+        await short_requests(client, range(5_000))
+        settled = resident_bytes(worker_pid(client))
+        await short_requests(client, range(5_000, 15_000))
+        assert resident_bytes(worker_pid(client)) - settled < GROWTH
+        assert client._open == {}
+        assert client._by_tenant == {}
+    finally:
+        await client.stop()
+
+
+async def short_requests(client: EngineClient, numbers: range) -> None:
+    for start in numbers[::250]:
+        await asyncio.gather(*(short_request(client, number) for number in range(start, start + 250)))
+
+
+async def short_request(client: EngineClient, number: int) -> None:
+    tenant, salt = f"tenant{number}", f"salt{number % 7}"
+    kinds: list[dict[str, Any]] = [{}, {"n": 2}, {"logprobs": 2}, {"prompt_logprobs": 1}, {"frequency_penalty": 0.5}, {"max_tokens": 400}]
+    fields = {"max_tokens": 1 + number % 2, "seed": number, **kinds[number % 6]}
+    outputs = client.generate(request(f"r{number}", prompt(1 + number % 40, number), tenant=tenant, cache_salt=salt, **fields))
+    if fields["max_tokens"] == 400:
+        await anext(outputs)
+        outputs.close()
+    else:
+        assert (await read(outputs)).error is None
+
+
+def resident_bytes(pid: int) -> int:
+    statm = Path(f"/proc/{pid}/statm")
+    if not statm.exists():
+        pytest.skip("needs /proc")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.inference.engine.running import Answers, collect, prompt, request, ru
 from tests.inference.engine.test_sampler import assert_rows_close, reference_row
 
 BuildEngine = Callable[..., Engine]
+LOAD, ABORTS = 20, 500
 
 
 @pytest.fixture
@@ -155,34 +156,55 @@ def test_an_abort_ends_with_a_final_output_and_frees_the_row(engine: Engine) -> 
 
 
 def test_aborts_at_random_moments_change_nobody_else(engine_on: BuildEngine) -> None:
-    """In every phase: queued, in the middle of a prompt, decoding; with few rows and short pieces."""
+    """In every phase: queued, in the middle of a prompt, decoding; with few rows and short pieces. The row is free at once."""
     engine = engine_on(max_num_seqs=6, prefill_chunk=16, prefill_chunk_idle=16)
-    kept = {f"k{n}": {"ids": prompt(10 + 5 * n), "seed": n, "max_tokens": 15, "top_k": 20} for n in range(6)}
+    kept = {f"k{n}": {"ids": prompt(10 + 5 * n), "seed": n, "max_tokens": 15, "top_k": 20} for n in range(12)}
     alone = {name: run_one(engine, **fields).tokens for name, fields in kept.items()}
     generator = random.Random(0)
     answers: dict[str, Answers] = defaultdict(Answers)
     doomed: list[str] = []
+    phases: Counter[str] = Counter()
     waiting = dict(kept)
-    for number in range(200):
+    for number in range(LOAD + ABORTS):
         doomed.append(f"d{number}")
         engine.add(request(doomed[-1], prompt(generator.randrange(1, 80), number), max_tokens=50, n=generator.choice([1, 2])))
-        if number % 25 == 0 and waiting:
+        if number % 40 == 0 and waiting:
             name, fields = waiting.popitem()
             engine.add(request(name, **fields))
         for _ in range(generator.randrange(3)):
             collect(engine, answers)
-        if generator.random() < 0.9:
-            engine.abort([doomed.pop(generator.randrange(len(doomed)))])
-    for name, fields in waiting.items():
-        engine.add(request(name, **fields))
+        if number >= LOAD:
+            victim = doomed.pop(generator.randrange(len(doomed)))
+            phases[phase(engine, victim)] += 1
+            engine.abort([victim])
+            assert victim not in holders(engine)
+    assert min(phases[name] for name in ("queued", "prompt", "decoding")) > 10
     engine.abort(doomed)
+    assert holders(engine) <= kept.keys()
     while engine.busy:
         collect(engine, answers)
     assert {name: answers[name].tokens for name in kept} == alone
     assert all(answer.finished for answer in answers.values())
-    assert len(answers) == 206
+    assert len(answers) == LOAD + ABORTS + len(kept)
     assert engine.scheduler.memory.usage() == 0
     assert engine.requests == {}
+
+
+def phase(engine: Engine, request_id: str) -> str:
+    """Where the request's first choice stands."""
+    if request_id not in engine.requests:
+        return "over"
+    first = engine.requests[request_id].choices[0]
+    if first not in engine.scheduler.running_sequences():
+        return "queued"
+    return "decoding" if first.decoding else "prompt"
+
+
+def holders(engine: Engine) -> set[str]:
+    """Requests that hold a row, or memory for one."""
+    store: Any = engine.scheduler.memory
+    rows = [seq for bucket in store.buckets.values() for seq in bucket.rows]
+    return {seq.request.id for seq in (*engine.scheduler.running_sequences(), *rows, *store.computing)}
 
 
 # ---- faults
