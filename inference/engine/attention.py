@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
-from inference.engine.native import Group, Native, native_for
+from inference.engine.native import Group, Native, attending
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
 
@@ -103,11 +103,11 @@ def row_batch(plan: Plan, store: RowStore) -> RowBatch:
     if len(decode) != len(plan.decode):
         raise RuntimeError("The decoding rows and the plan disagree.")
     parts: list[DecodeGroup | NativeGroup | Segment] = []
-    kernels = native_for(store.shape.dtype, store.shape.device)
+    kernels = attending(store.shape.dtype, store.shape.device, store.shape.head_dim)
     stop = 0
     for bucket in buckets:
         start, stop = stop, stop + len(bucket.rows)
-        if kernels is not None and kernels.attends(store.shape.head_dim):
+        if kernels is not None:
             parts.append(NativeGroup(kernels, bucket, start, stop, torch.tensor([len(seq.ids) for seq in bucket.rows])))
         else:
             parts.append(decode_group(bucket, start, stop))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.memory import CacheCounts
+from inference.engine.native import attending
 from inference.engine.request import Sequence
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class KvShape:
         return self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def empty(self, rows: int, length: int) -> Tensor:
-        """[layers, 2, rows, kv_heads, length, head_dim]. Zeros, because what a mask hides must still be finite."""
-        return torch.zeros(self.layers, 2, rows, self.kv_heads, length, self.head_dim, dtype=self.dtype, device=self.device)
+        """[layers, 2, rows, kv_heads, length, head_dim]. Zeros, unless our own kernels read it, which go only as far as a row is long:
+        what a mask hides must still be finite."""
+        make = torch.zeros if attending(self.dtype, self.device, self.head_dim) is None else torch.empty
+        return make(self.layers, 2, rows, self.kv_heads, length, self.head_dim, dtype=self.dtype, device=self.device)
 
 
 class Bucket:
@@ -117,10 +120,11 @@ class RowStore:
 
     def open(self, seq: Sequence) -> int:
         capacity = self.capacity_for(len(seq.ids) + 1)
-        self.used += capacity
         Bucket(self.shape, capacity, rows=1).add(seq)
+        cached = self.kept.load(seq) if self.kept else 0
+        self.used += capacity
         self.computing[seq] = None
-        return self.kept.load(seq) if self.kept else 0
+        return cached
 
     def can_grow(self, seq: Sequence) -> bool:
         capacity: int = seq.place.bucket.capacity
@@ -131,23 +135,25 @@ class RowStore:
         capacity = max(self.capacity_for(len(seq.ids)), seq.place.bucket.capacity)
         if seq not in self.computing and capacity == seq.place.bucket.capacity:
             return
-        self.used += capacity - seq.place.bucket.capacity
         left: Place = seq.place
         if capacity not in self.buckets:
             self.buckets[capacity] = Bucket(self.shape, capacity, rows=1)
         self.buckets[capacity].add(seq)
+        self.used += capacity - left.bucket.capacity
         seq.place.data[:, :, :, : seq.computed] = left.data[:, :, :, : seq.computed]
         self._leave(seq, left)
 
     def close(self, seq: Sequence) -> None:
         """Where a sequence failed its numbers may not be finite: they are wiped, not kept."""
-        self.used -= seq.place.bucket.capacity
-        if seq.finish_reason == "error":
-            seq.place.data.zero_()
-        elif self.kept:
-            self.kept.keep(seq)
-        self._leave(seq, seq.place)
-        seq.place = None
+        try:
+            if seq.finish_reason == "error":
+                seq.place.data.zero_()
+            elif self.kept:
+                self.kept.keep(seq)
+        finally:
+            self.used -= seq.place.bucket.capacity
+            self._leave(seq, seq.place)
+            seq.place = None
 
     def keep(self, seq: Sequence) -> None:
         if self.kept:

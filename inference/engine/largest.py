@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from inference.engine.native import native_for
+
 SPAN = 64
+
+
+def highest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row [rows, 1], not a number if the row holds one that is none, and where it is first [rows]."""
+    kernels = native_for(values.dtype, values.device)
+    return (values.amax(-1, keepdim=True), values.argmax(-1)) if kernels is None else kernels.highest(values)
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -383,6 +383,26 @@ void attend_rows(const float *query, int64_t query_stride, const float *fresh, i
     }
 }
 
+/* ---- the best token */
+
+void highest(const float *x, int64_t x_stride, float *best, int64_t *at, int64_t rows, int64_t size) {
+    #pragma omp parallel for
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = x + row * x_stride;
+        float most = -INFINITY;
+        int strange = 0;
+        #pragma omp simd reduction(max : most) reduction(| : strange)
+        for (int64_t i = 0; i < size; i++) {
+            most = in[i] > most ? in[i] : most;
+            strange |= in[i] != in[i];
+        }
+        int64_t first = 0;
+        while (first < size - 1 && in[first] != most) first++;
+        best[row] = strange ? NAN : most;
+        at[row] = first;
+    }
+}
+
 /* ---- a step of decoding rows through all layers. Between two calls from Python lie caches full of weights: each costs ten times what it
    would by itself, and there are eight in a layer. */
 

@@ -36,6 +36,7 @@ SIGNATURES = {
     "rms_norm": [POINTER, INT, POINTER, POINTER, INT, INT, FLOAT],
     "silu_mul": [POINTER] * 2 + [INT] * 2,
     "rotate": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
+    "highest": [POINTER, INT, POINTER, POINTER, INT, INT],
     "decode_layers": [POINTER] * 3 + [INT, POINTER, POINTER, INT, POINTER],
     "attend_rows": [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
 }
@@ -125,6 +126,13 @@ class Native:
         return out
 
 
+    def highest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[rows, 1] and [rows]: each row's highest number, not a number if one of them is none, and where it is first."""
+        x = rows_in_one_piece(x)
+        best, at = torch.empty(len(x), 1), torch.empty(len(x), dtype=torch.int64)
+        self._library.highest(x.data_ptr(), x.stride(0), best.data_ptr(), at.data_ptr(), len(x), x.shape[1])
+        return best, at
+
     def decode_layers(self, stack: Stack, hidden: Tensor, positions: Tensor, groups: Sequence[Group], capacity: int) -> None:
         """One token of every row through all layers, in place in `hidden` [tokens, hidden]. `capacity`: the largest of the groups'."""
         scratch = torch.empty(len(hidden) * stack.scratch_size + torch.get_num_threads() * stack.group * capacity)
@@ -177,6 +185,12 @@ def rows_in_one_piece(x: Tensor) -> Tensor:
 def native_for(dtype: torch.dtype, device: torch.device) -> Native | None:
     """The kernels for tensors of that kind, if there are any."""
     return native() if dtype == torch.float32 and device.type == "cpu" else None
+
+
+def attending(dtype: torch.dtype, device: torch.device, head_dim: int) -> Native | None:
+    """The same, if they attend to heads of that size."""
+    kernels = native_for(dtype, device)
+    return kernels if kernels is not None and kernels.attends(head_dim) else None
 
 
 @cache

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from inference.engine.draw import Knobs, draw
 from inference.engine.edits import edited
+from inference.engine.largest import highest
 from inference.engine.logprobs import logprob_rows
 from inference.engine.mask import constrained
 from inference.engine.request import Sampled, Sequence
@@ -58,15 +59,14 @@ def sample_together(logits: Tensor, choices: list[Sequence], uniforms: list[floa
 
 def pick(logits: Tensor, samplings: list[Sampling], uniforms: list[float]) -> Tensor:
     """[rows] token ids: the best of greedy rows, a draw of the others."""
-    best = logits.amax(-1, keepdim=True)
+    best, tokens = highest(logits)
     if not bool(torch.isfinite(best).all()):
         raise NoTokenLeft("no token with a finite logit is left to choose from.")
     drawing = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
     if not drawing:
-        return logits.argmax(-1)
+        return tokens
     knobs = Knobs.of([samplings[row] for row in drawing], [uniforms[row] for row in drawing], logits.device)
     if len(drawing) == len(samplings):
         return draw(logits, best, knobs)
-    tokens = logits.argmax(-1)
     tokens[drawing] = draw(logits[drawing], best[drawing], knobs)
     return tokens

@@ -99,6 +99,19 @@ def test_attention(kernels: Native, heads: int, kv_heads: int, dim: int, lengths
     assert torch.equal(kernels.attend_rows(*elsewhere, bucket.data[1], torch.tensor(lengths), dim**-0.5), got)
 
 
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_the_highest(kernels: Native, size: int) -> None:
+    x = random(6, size)
+    x[1] = -7.0
+    x[2, size // 2] = float("inf")
+    x[3] = float("-inf")
+    x[4, -1] = float("nan")
+    best, at = kernels.highest(x)
+    assert torch.equal(at[:4], x[:4].argmax(-1))
+    torch.testing.assert_close(best, x.amax(-1, keepdim=True), equal_nan=True)
+    assert torch.equal(kernels.highest(x.t().contiguous().t()[5:])[1], x[5:].argmax(-1))
+
+
 @pytest.fixture
 def anew() -> Callable[[], Native | None]:
     """`native`, as in a process that has not asked yet."""
