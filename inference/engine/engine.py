@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from inference.engine import metrics
 from inference.engine.request import Request, Sampled, Sequence
-from inference.engine.scheduler import Plan, Scheduler
+from inference.engine.scheduler import Failed, Plan, Scheduler
 from inference.protocol.engine import ChoiceOutput, Constraint, EngineOutput, EngineRequest
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HOPELESS = 8  # failed steps in a row
 DOOR_S = 0.002  # between two looks at what is being compiled
 Results = list[tuple[Sequence, Sampled]]
 
@@ -47,6 +48,7 @@ class Engine:
         self.strict = strict
         self.requests: dict[str, Request] = {}
         self.counters: Counter[str] = Counter()
+        self._failures = 0  # steps in a row
         self._final: list[EngineOutput] = []  # outputs that come of no step: aborts, refusals
         self._at_door: dict[str, Future[Any]] = {}  # by request id: the grammar that the request waits for
 
@@ -94,12 +96,23 @@ class Engine:
         return self.executor.due_in(scheduler.running_sequences())
 
     def step(self) -> list[EngineOutput]:
-        """Run one step and return its news."""
+        """Run one step and return its news.
+
+        A step that fails ends the requests that it concerns. When one fails after the other, whatever is asked, then memory or device is
+        past use, and the exception is raised: only another process can go on.
+        """
         self._open_door()
         outputs, self._final = self._final, []
-        plan = self.scheduler.schedule(time.monotonic())
-        if plan:
-            outputs += self._run(plan)
+        try:
+            plan = self.scheduler.schedule(time.monotonic())
+            outputs += self._run(plan) if plan else []
+        except Exception as exc:
+            self._failures += 1
+            if self.strict or self._failures >= HOPELESS:
+                raise
+            outputs += self._fail(exc)
+        else:
+            self._failures = 0
         return outputs
 
     def stats(self) -> dict[str, float]:
@@ -131,14 +144,20 @@ class Engine:
         try:
             results = self.executor.run(plan)
         except Exception as exc:
-            if self.strict:
-                raise
-            log.exception("A step failed, and with it its %d sequences", len(plan.sequences))
-            requests = {seq.request.id: seq.request for seq in plan.sequences}
-            return [self._end(request, "error", f"The engine failed: {exc}") for request in requests.values()]
+            raise Failed(plan.sequences, exc) from exc
         self._advance(plan)
         self.scheduler.settle(plan.tokens_by_tenant())
         return self._deliver(results)
+
+    def _fail(self, exc: Exception) -> list[EngineOutput]:
+        """End the requests that a step failed for. Where nobody knows which these are, all that have begun, or else all that wait."""
+        if isinstance(exc, Failed):
+            failed = {seq.request.id: seq.request for seq in exc.sequences}
+        else:
+            begun = {name: request for name, request in self.requests.items() if request.cached_tokens is not None}
+            failed = begun or dict(self.requests)
+        log.error("A step failed, and with it %d requests", len(failed), exc_info=exc)
+        return [self._end(request, "error", f"The engine failed: {exc}") for request in failed.values()]
 
     def _advance(self, plan: Plan) -> None:
         """Note what is computed now, and let it be shared."""
@@ -202,6 +221,7 @@ class Engine:
         going = [choice for choice in request.choices if not choice.finished]
         for choice in going:
             choice.finish_reason = reason
+        for choice in request.choices:  # also one that ended in a step that failed afterwards
             self.scheduler.finish(choice)
         self._forget(request)
         choices = [ChoiceOutput(index=choice.index, token_ids=[], finish_reason=reason) for choice in going]

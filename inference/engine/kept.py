@@ -37,18 +37,25 @@ class KeptPrefixes:
         return length
 
     def keep(self, seq: Sequence) -> None:
-        """Copy out what is computed and not kept yet."""
-        salt = seq.request.wire.cache_salt
+        """Copy out what is computed and not kept yet. A block is found only once it is filled."""
         blocks, missing = self.index.missing(seq)
-        first = len(blocks)
         self.index.touch(blocks)
-        for tokens in missing:
-            page = self._take_page(spare=set(blocks))
-            if page is None:
-                break
-            blocks.append(self.index.add(blocks[-1] if blocks else None, tokens, page, salt))
+        pages = self._take_pages(len(missing), spare=set(blocks))
+        try:
+            self._copy_out(seq, len(blocks), pages)
+        except Exception:
+            self.free += pages
+            raise
+        for tokens, page in zip(missing, pages, strict=False):  # the last ones may not have got a page
+            blocks.append(self.index.add(blocks[-1] if blocks else None, tokens, page, seq.request.wire.cache_salt))
         self.index.touch(blocks)
-        self._copy_out(seq, blocks, first)
+
+    def _take_pages(self, count: int, spare: set[Block]) -> list[int]:
+        """As many as can be had without those of `spare`."""
+        pages: list[int] = []
+        while len(pages) < count and (page := self._take_page(spare)) is not None:
+            pages.append(page)
+        return pages
 
     def _take_page(self, spare: set[Block]) -> int | None:
         if self.free:
@@ -60,10 +67,8 @@ class KeptPrefixes:
         self.counts.evicted += BLOCK
         return block.page
 
-    def _copy_out(self, seq: Sequence, blocks: list[Block], first: int) -> None:
-        """Fill the pages of the blocks from number `first` on."""
-        if first == len(blocks):
-            return
-        data = seq.place.data[:, :, :, first * BLOCK : len(blocks) * BLOCK]
-        pages = torch.tensor([block.page for block in blocks[first:]])
-        self.pool[pages] = data.unflatten(3, (-1, BLOCK)).permute(3, 0, 1, 2, 4, 5)
+    def _copy_out(self, seq: Sequence, first: int, pages: list[int]) -> None:
+        """Fill the pages with the sequence's blocks from number `first` on."""
+        if pages:
+            data = seq.place.data[:, :, :, first * BLOCK : (first + len(pages)) * BLOCK]
+            self.pool[torch.tensor(pages)] = data.unflatten(3, (-1, BLOCK)).permute(3, 0, 1, 2, 4, 5)

@@ -18,7 +18,10 @@ class CacheCounts:
 
 
 class Memory(Protocol):
-    """Question and act in pairs: an act is called only after its question was answered with yes."""
+    """Question and act in pairs: an act is called only after its question was answered with yes.
+
+    An `open` that raises has given nothing; after a `grow` or `close` that raises nothing is lost but that sequence.
+    """
 
     counts: CacheCounts
 

@@ -75,14 +75,16 @@ class PagedStore:
 
     def close(self, seq: Sequence) -> None:
         """Where a sequence failed its numbers may not be finite: they are wiped, not kept."""
-        if seq.finish_reason == "error":
-            self.pool[:, :, [page for page in seq.place if self.owners[page] == 1]] = 0
-        else:
-            self.keep(seq)
-        for page in seq.place:
-            self._disown(page)
-        self.computing.pop(seq, None)
-        seq.place = None
+        try:
+            if seq.finish_reason == "error":
+                self.pool[:, :, [page for page in seq.place if self.owners[page] == 1]] = 0
+            else:
+                self.keep(seq)
+        finally:
+            for page in seq.place:
+                self._disown(page)
+            self.computing.pop(seq, None)
+            seq.place = None
 
     def being_computed(self, seq: Sequence) -> bool:
         return self.share and self.index.computed_by_another(seq, self.computing)

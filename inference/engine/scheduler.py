@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from inference.engine.memory import Memory
 from inference.engine.request import Request, Sequence
@@ -78,6 +79,27 @@ class Plan:
         return tokens
 
 
+class Failed(Exception):
+    """A step cannot be run because of these sequences; its text and its cause say why."""
+
+    def __init__(self, sequences: list[Sequence], cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.sequences = sequences
+
+
+class concerning:
+    """What raises in this block is the failure of that one sequence, unless it is known already whose it is."""
+
+    def __init__(self, seq: Sequence) -> None:
+        self.seq = seq
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(exc, Exception) and not isinstance(exc, Failed):
+            raise Failed([self.seq], exc) from exc
+
+
 class Scheduler:
     def __init__(self, limits: Limits, memory: Memory) -> None:
         self.limits = limits
@@ -86,6 +108,7 @@ class Scheduler:
         self.preemptions = 0
         self._arrivals = 0
         self._newcomer_ran = False
+        self._planned: set[Sequence] = set()  # whose prompts are in the step that is being made: they do not give way any more
 
     # ---- what comes in and goes out
 
@@ -120,8 +143,13 @@ class Scheduler:
     # ---- one step
 
     def schedule(self, now: float) -> Plan:
-        """The next step's work. An empty plan means that nobody waits and nobody runs."""
+        """The next step's work. An empty plan means that nobody waits and nobody runs.
+
+        Raises:
+            Failed: the memory failed for one sequence. Once that one is finished, everybody else can be scheduled again.
+        """
         self._drop_idle_tenants()
+        self._planned.clear()
         ranked = self._ranked()
         newcomer = None if self._newcomer_ran else self._newcomer(ranked, now)
         self._newcomer_ran = newcomer is not None
@@ -134,8 +162,9 @@ class Scheduler:
                 break
             work = Work(seq, min(seq.pending, budget))
             plan.prefill.append(work)
+            self._planned.add(seq)
             budget -= work.count
-        plan.decode = [seq for seq in plan.decode if seq in self.tenants[seq.request.tenant].running]  # some may have given way
+        plan.decode = [seq for seq in plan.decode if self._runs(seq) and seq not in self._planned]  # some may have given way
         return plan
 
     def settle(self, ran: dict[str, int]) -> None:
@@ -161,6 +190,9 @@ class Scheduler:
             yield from tenant.running
 
     # ---- inside a step
+
+    def _runs(self, seq: Sequence) -> bool:
+        return seq in self.tenants[seq.request.tenant].running
 
     def _ranked(self) -> list[Tenant]:
         """Most credit per weight first; ties stay in the order in which the tenants came."""
@@ -195,8 +227,9 @@ class Scheduler:
         """All decoding rows, each with room for one more; where memory is short the newest give way."""
         for tenant in list(self.tenants.values()):
             for seq in list(tenant.running):
-                if seq.decoding and seq in tenant.running and self._make_room_to_grow(seq):
-                    self.memory.grow(seq)
+                with concerning(seq):
+                    if seq.decoding and seq in tenant.running and self._make_room_to_grow(seq):
+                        self.memory.grow(seq)
         return [seq for tenant in self.tenants.values() for seq in tenant.running if seq.decoding]
 
     def _make_room_to_grow(self, seq: Sequence) -> bool:
@@ -223,16 +256,17 @@ class Scheduler:
 
     def _admit(self, seq: Sequence, tenant: Tenant) -> bool:
         """Give a waiting sequence a row and memory, if need be those of a tenant above its share."""
-        if self.memory.being_computed(seq):
-            return False
-        while self.running >= self.limits.max_rows or not self.memory.can_open(seq):
-            victim = self._victim(for_tenant=tenant)
-            if victim is None:
+        with concerning(seq):
+            if self.memory.being_computed(seq):
                 return False
-            self._preempt(victim)
+            while self.running >= self.limits.max_rows or not self.memory.can_open(seq):
+                victim = self._victim(for_tenant=tenant)
+                if victim is None:
+                    return False
+                self._preempt(victim)
+            seq.computed = self.memory.open(seq)
         tenant.take(seq)
         tenant.running[seq] = None
-        seq.computed = self.memory.open(seq)
         if seq.request.cached_tokens is None:
             seq.request.cached_tokens = seq.computed
         return True
@@ -249,15 +283,14 @@ class Scheduler:
         others = [tenant for tenant in self.tenants.values() if tenant is not for_tenant and tenant.running]
         if for_tenant:
             others = [tenant for tenant in others if len(tenant.running) > self._share(tenant)]
-        if not others:
-            return None
-        heaviest = max(others, key=lambda tenant: len(tenant.running) / self._share(tenant))
-        return next(reversed(heaviest.running))
+        others.sort(key=lambda tenant: -len(tenant.running) / self._share(tenant))
+        return next((seq for tenant in others for seq in reversed(tenant.running) if seq not in self._planned), None)
 
     def _preempt(self, seq: Sequence) -> None:
         self.preemptions += 1
         tenant = self.tenants[seq.request.tenant]
-        self._stop(seq, tenant)
+        with concerning(seq):
+            self._stop(seq, tenant)
         seq.computed = 0
         tenant.push(seq)
 

@@ -6,7 +6,6 @@ parent's end of the socket closes, it ends.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
@@ -84,9 +83,15 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="engine: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to stop
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    with contextlib.suppress(ParentGone):
+    status = 0
+    try:
         serve(channel, start(channel))
-    os._exit(0)  # at once: no library's clean-up may keep a process without a parent
+    except ParentGone:
+        pass
+    except Exception:
+        log.exception("The engine cannot go on; whoever started it may start another")
+        status = 1
+    os._exit(status)  # at once: no library's clean-up may keep a process of which nothing more is expected
 
 
 def start(channel: Channel) -> Engine:

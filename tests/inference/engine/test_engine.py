@@ -13,12 +13,31 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from inference.engine.engine import Engine
+from inference.engine.engine import HOPELESS, Engine
+from inference.engine.scheduler import Failed
 from tests.inference.engine.running import Answers, collect, prompt, request, run, run_one
 from tests.inference.engine.test_sampler import assert_rows_close, reference_row
 
 BuildEngine = Callable[..., Engine]
+Plant = Callable[[Any, str, Callable[..., bool]], None]
 LOAD, ABORTS = 20, 500
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """A fault in an object's method, for the arguments of which a condition holds."""
+
+    def planted(target: Any, method: str, condition: Callable[..., bool]) -> None:
+        sound = getattr(target, method)
+
+        def faulty(*arguments: Any, **named: Any) -> Any:
+            if condition(*arguments, **named):
+                raise RuntimeError("planted")
+            return sound(*arguments, **named)
+
+        monkeypatch.setattr(target, method, faulty)
+
+    return planted
 
 
 @pytest.fixture
@@ -200,9 +219,14 @@ def phase(engine: Engine, request_id: str) -> str:
     return "decoding" if first.decoding else "prompt"
 
 
+def store_of(engine: Engine) -> Any:
+    """The tensors behind the scheduler's memory."""
+    return engine.scheduler.memory
+
+
 def holders(engine: Engine) -> set[str]:
     """Requests that hold a row, or memory for one."""
-    store: Any = engine.scheduler.memory
+    store = store_of(engine)
     rows = [seq for bucket in store.buckets.values() for seq in bucket.rows]
     return {seq.request.id for seq in (*engine.scheduler.running_sequences(), *rows, *store.computing)}
 
@@ -225,6 +249,94 @@ def test_a_failed_forward_fails_its_batch_and_the_engine_goes_on(engine: Engine)
     assert run_one(engine, prompt(9), max_tokens=5, temperature=0).tokens == before
 
 
+GOOD: dict[str, dict[str, Any]] = {f"good{n}": {"ids": prompt(9 + 30 * n), "max_tokens": 150, "temperature": 0} for n in range(4)}
+
+
+@pytest.mark.parametrize("kv", ["rows", "pages"])
+@pytest.mark.parametrize("seam", ["being_computed", "can_open", "open", "can_grow", "grow"])
+def test_memory_that_fails_for_one_request_fails_that_one(seam: str, kv: str, engine_on: BuildEngine, plant: Plant) -> None:
+    """In scheduling, before a step: nobody else notices."""
+    engine = engine_on(kv=kv)
+    alone = {name: run_one(engine, **fields).tokens for name, fields in GOOD.items()}
+    plant(engine.scheduler.memory, seam, lambda seq: seq.request.id == "bad")
+    answers = run(engine, *(request(name, **fields) for name, fields in GOOD.items()), request("bad", prompt(20), max_tokens=150))
+    assert answers["bad"].error == "The engine failed: planted"
+    assert {name: answers[name].tokens for name in GOOD} == alone
+    assert engine.scheduler.memory.usage() == 0
+    assert engine.requests == {}
+
+
+def test_a_row_that_cannot_give_way_fails_alone(engine_on: BuildEngine, plant: Plant) -> None:
+    """Room for two of the tenant's rows; a lighter tenant takes the newest, whose prefix cannot be kept."""
+    engine = engine_on(max_num_seqs=2)
+    old, light = {"ids": prompt(20), "max_tokens": 40, "temperature": 0}, {"ids": prompt(30), "max_tokens": 40, "temperature": 0}
+    alone = {"old": run_one(engine, **old).tokens, "light": run_one(engine, **light).tokens}
+    answers: dict[str, Answers] = defaultdict(Answers)
+    engine.add(request("old", **old, tenant="heavy"))
+    engine.add(request("bad", prompt(25), max_tokens=40, tenant="heavy"))
+    for _ in range(5):
+        collect(engine, answers)
+    plant(store_of(engine).kept, "keep", lambda seq: seq.request.id == "bad")
+    engine.add(request("light", **light, tenant="light"))
+    while engine.busy:
+        collect(engine, answers)
+    assert answers["bad"].error == "The engine failed: planted"
+    assert {name: answers[name].tokens for name in alone} == alone
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_memory_that_fails_after_a_step_fails_who_has_begun(at_the_end: bool, engine_on: BuildEngine, plant: Plant) -> None:
+    """What the step gave is lost then; what waits is run."""
+    engine = engine_on(max_num_seqs=2)
+    names = list(GOOD)
+    alone = {name: run_one(engine, **fields).tokens for name, fields in GOOD.items()}
+    plant(store_of(engine).kept, "keep", lambda seq: seq.request.id == names[0] and seq.finished == at_the_end)
+    answers = run(engine, *(request(name, **fields) for name, fields in GOOD.items()))
+    assert {name: answer.error is None for name, answer in answers.items()} == dict(zip(names, [False, False, True, True], strict=True))
+    assert {name: answers[name].tokens for name in names[2:]} == {name: alone[name] for name in names[2:]}
+    assert engine.requests == {}
+    assert engine.scheduler.running == store_of(engine).used == 0
+
+
+def test_scheduling_that_fails_ends_all_that_have_begun_and_then_all(engine_on: BuildEngine, plant: Plant) -> None:
+    engine = engine_on(max_num_seqs=2)
+    answers: dict[str, Answers] = defaultdict(Answers)
+    for name, fields in GOOD.items():
+        engine.add(request(name, **fields))
+    collect(engine, answers)
+    plant(engine.scheduler, "_ranked", lambda: True)
+    collect(engine, answers)
+    assert sorted(name for name, answer in answers.items() if answer.error) == ["good0", "good1"]
+    collect(engine, answers)
+    assert all(answers[name].error for name in GOOD)
+    assert not engine.busy
+    assert engine.scheduler.memory.usage() == 0
+
+
+def test_an_engine_that_can_do_no_step_gives_up(engine: Engine, plant: Plant) -> None:
+    """Its process ends then, and the parent starts another one. A step that works in between begins the count anew."""
+    broken = True
+    plant(engine.executor, "run", lambda plan: broken)
+    for _ in range(HOPELESS - 1):
+        assert run_one(engine, prompt(5)).error == "The engine failed: planted"
+    broken = False
+    assert run_one(engine, prompt(5), max_tokens=1).error is None
+    broken = True
+    for _ in range(HOPELESS - 1):
+        run_one(engine, prompt(5))
+    with pytest.raises(Failed, match="planted"):
+        run_one(engine, prompt(5))
+
+
+def test_what_could_not_be_copied_is_not_found_in_the_prefix_cache(engine: Engine, plant: Plant) -> None:
+    store = store_of(engine)
+    plant(store.kept, "_copy_out", lambda *_: True)
+    assert run_one(engine, prompt(100), max_tokens=5).error is not None
+    assert len(store.kept.index) == 0
+    assert len(store.kept.free) == len(store.kept.pool)
+    assert store.used == 0
+
+
 def test_an_id_that_is_running_is_refused(engine: Engine) -> None:
     engine.add(request("same", prompt(9), max_tokens=5))
     engine.add(request("same", prompt(9), max_tokens=5))
@@ -236,7 +348,7 @@ def test_memory_is_flat_over_many_requests(engine_on: BuildEngine) -> None:
     engine = engine_on(kv_bytes=2 << 20)
     for number in range(300):
         run(engine, *(request(f"{number}-{n}", prompt(3 + (number * 7 + n) % 60, number), max_tokens=3) for n in range(4)))
-    store: Any = engine.scheduler.memory
+    store = store_of(engine)
     assert store.used == 0
     assert store.buckets == {}
     assert store.computing == {}
@@ -295,7 +407,7 @@ def test_pages_are_shared_and_come_back(engine_on: BuildEngine) -> None:
         answers = run(engine, again, request("other", prompt(3 + 37 * number % 400, number), max_tokens=3), request("n", [*shared, 5], n=2))
         assert answers["again"].tokens == first.tokens
         assert answers["again"].cached_tokens == 256
-    store: Any = engine.scheduler.memory
+    store = store_of(engine)
     kept = [block.page for block in store.index.oldest()]
     assert sorted([*store.free, *kept]) == list(range(1, store.count))
     assert store.owners == dict.fromkeys(kept, 1)

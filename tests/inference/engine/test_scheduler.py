@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -66,6 +67,8 @@ class World:
 
     def step(self) -> Plan:
         plan = self.scheduler.schedule(self.now)
+        assert len(set(plan.sequences)) == len(plan.sequences), "a sequence twice in a step"
+        assert self.memory.held.keys() >= set(plan.sequences), "a sequence without memory in a step"
         self.now += 0.1
         for seq in plan.sampling:
             seq.computed = len(seq.ids)
@@ -226,3 +229,35 @@ def test_other_choices_start_when_the_prompt_is_computed() -> None:
 def test_a_weight_must_be_positive() -> None:
     with pytest.raises(ValueError, match="weight"):
         World().add("r", weight=0)
+
+
+def test_whose_prompt_is_in_a_step_does_not_give_way_in_it() -> None:
+    """Another choice of the first tenant waits beside its first when the others come: more rows than its share."""
+    world = World(max_rows=4, chunk=1000, chunk_idle=1000)
+    for number in range(6):
+        world.add(f"r{number}", tenant=f"t{number}", prompt=5)
+    first = world.add("two", tenant="two", n=2)
+    world.step()
+    world.scheduler.release_siblings(first)
+    world.run()
+    assert len(world.finished) == 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_step_of_a_crowd_can_be_run(seed: int) -> None:
+    """Tenants of all weights and sizes come and go, memory and rows are short; `World.step` looks at each step."""
+    chance = random.Random(seed)
+    world = World(memory=Slots(400), max_rows=6, chunk=32, chunk_idle=64)
+    asked = 0
+    for number in range(120):
+        choices = chance.choice([1, 1, 2, 3])
+        tenant = f"t{chance.randrange(8)}"
+        added = world.add(f"r{number}", prompt=chance.randrange(1, 90), new=chance.randrange(1, 40), tenant=tenant, n=choices)
+        world.scheduler.release_siblings(added)
+        asked += choices
+        for _ in range(chance.randrange(4)):
+            world.step()
+    world.run()
+    assert len(world.finished) == asked
+    assert world.memory.held == {}
+    assert world.scheduler.preemptions > 0
