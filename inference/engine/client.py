@@ -91,6 +91,7 @@ class EngineClient:
             BadRequest: the request's script is not one, or this engine takes none.
         """
         self._admit(request)
+        request.arrived = time.monotonic()
         if not self._open:
             self._heard_at = time.monotonic()  # silence counts from where there is work: an idle process owes nothing
         frame = wire.frame(wire.Add([request]))

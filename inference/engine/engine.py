@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inference.engine import metrics
+from inference.engine.histograms import Histograms
 from inference.engine.request import Request, Sampled, Sequence
 from inference.engine.scheduler import Failed, Plan, Scheduler
 from inference.protocol.engine import ChoiceOutput, Constraint, EngineOutput, EngineRequest
@@ -48,6 +49,7 @@ class Engine:
         self.strict = strict
         self.requests: dict[str, Request] = {}
         self.counters: Counter[str] = Counter()
+        self.histograms = Histograms(scheduler.limits.max_len)
         self._failures = 0  # steps in a row
         self._final: list[EngineOutput] = []  # outputs that come of no step: aborts, refusals
         self._at_door: dict[str, Future[Any]] = {}  # by request id: the grammar that the request waits for
@@ -59,7 +61,7 @@ class Engine:
         try:
             if wire.id in self.requests:
                 raise ValueError(f"A request with the id {wire.id} is in the engine already.")
-            request = Request(wire)
+            request = Request(wire, time.monotonic() if wire.arrived is None else wire.arrived)
             if wire.sampling.constraint is None:
                 self.scheduler.add(request)
             else:
@@ -141,6 +143,9 @@ class Engine:
                 self._final.append(EngineOutput(id=request_id, choices=[]))
 
     def _run(self, plan: Plan) -> list[EngineOutput]:
+        now = time.monotonic()
+        for work in plan.prefill:
+            self.histograms.begun(work.seq.request, now)
         try:
             results = self.executor.run(plan)
         except Exception as exc:
@@ -175,10 +180,11 @@ class Engine:
         """One output per request that has news; a request with a choice that failed ends in its error alone."""
         news: dict[Request, list[ChoiceOutput]] = {}
         errors: dict[Request, str] = {}
+        now = time.monotonic()
         for seq, sampled in results:
             if sampled.error is not None:
                 errors[seq.request] = sampled.error
-            elif choice := self._take(seq, sampled):
+            elif choice := self._take(seq, sampled, now):
                 news.setdefault(seq.request, []).append(choice)
         for seq, _ in reversed(results):  # the last rows first: then no other has to take their place
             if seq.finished:
@@ -186,7 +192,7 @@ class Engine:
         failed = [self._end(request, "error", error) for request, error in errors.items()]
         return failed + [self._output(request, choices) for request, choices in news.items() if request not in errors]
 
-    def _take(self, seq: Sequence, sampled: Sampled) -> ChoiceOutput | None:
+    def _take(self, seq: Sequence, sampled: Sampled, now: float) -> ChoiceOutput | None:
         """Append what was sampled up to what ends the choice; None when there is nothing to say."""
         if not sampled.token_ids:
             seq.computed -= 1  # nothing came: the last id is run again
@@ -199,7 +205,9 @@ class Engine:
             seq.finish_reason, seq.stop_reason = sampled.finish_reason, sampled.stop_reason
         taken = seq.ids[start:]
         self.counters["generation_tokens"] += len(taken)
-        if not taken and not seq.finished:
+        if taken:
+            self.histograms.spoke(seq, now)
+        elif not seq.finished:
             return None
         rows = None if sampled.rows is None else sampled.rows[: len(taken)]
         return ChoiceOutput(
@@ -230,5 +238,6 @@ class Engine:
     def _forget(self, request: Request) -> None:
         del self.requests[request.id]
         self._at_door.pop(request.id, None)
+        self.histograms.over(request, time.monotonic())
         for reason in {choice.finish_reason for choice in request.choices}:
             self.counters[f"finished_{reason}"] += 1

@@ -11,7 +11,7 @@ FINISHES = ("stop", "length", "abort", "error")
 
 
 def of_engine(engine: Engine) -> dict[str, float]:
-    """Sample name with labels -> value; names that end in _total count since the start, the others are gauges."""
+    """Sample name with labels -> value, since the start where it counts anything."""
     scheduler, counters, cache = engine.scheduler, engine.counters, engine.scheduler.memory.counts
     values: dict[str, float] = {
         "vllm:num_requests_running": scheduler.running,
@@ -28,7 +28,7 @@ def of_engine(engine: Engine) -> dict[str, float]:
     }
     values |= {f'vllm:request_success_total{{finished_reason="{reason}"}}': counters[f"finished_{reason}"] for reason in FINISHES}
     values |= {f'tokenry:step_seconds_total{{phase="{phase}"}}': seconds for phase, seconds in engine.executor.phases.items()}
-    return values
+    return values | engine.histograms.samples()
 
 
 def exposition(values: dict[str, float]) -> str:
@@ -36,9 +36,17 @@ def exposition(values: dict[str, float]) -> str:
     lines: list[str] = []
     described: set[str] = set()
     for sample, value in values.items():
-        name = sample.partition("{")[0]
+        name, kind = family(sample.partition("{")[0])
         if name not in described:
             described.add(name)
-            lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
+            lines.append(f"# TYPE {name} {kind}")
         lines.append(f"{sample} {value!r}")
     return "\n".join(lines) + "\n"
+
+
+def family(name: str) -> tuple[str, str]:
+    """The metric that a sample of this name belongs to, and its type: in Prometheus's text, names tell."""
+    for ending in ("_bucket", "_count", "_sum"):
+        if name.endswith(ending):
+            return name.removesuffix(ending), "histogram"
+    return name, "counter" if name.endswith("_total") else "gauge"

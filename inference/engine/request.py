@@ -28,6 +28,7 @@ class Sequence:
     place: Any = None  # where the KV store keeps it; the store's own
     script: Any = None  # where the scripted engine stands with it
     guide: Any = None  # its way through the grammar that its output is held to
+    spoke_at: float | None = None  # when its latest tokens came
 
     @cached_property
     def rng(self) -> random.Random:
@@ -92,6 +93,7 @@ class Request:
 
     wire: EngineRequest
     arrived: float = field(default_factory=time.monotonic)
+    begun_at: float | None = None  # when a step first worked on it
     order: int = 0  # arrival number, given by the scheduler
     cached_tokens: int | None = None  # of the first choice; None until it is opened
     prompt_rows: list[Row | None] | None = None  # filled while the prompt is computed, if asked for

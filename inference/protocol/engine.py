@@ -60,6 +60,7 @@ class EngineRequest(Struct, kw_only=True):
     weight: float = 1.0
     priority: int = 0
     cache_salt: str | None = None
+    arrived: float | None = None  # seconds on the clock of `time.monotonic`; it may have waited for a step to end before it is read
 
 
 class ChoiceOutput(Struct, kw_only=True):
