@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
-from inference.engine.native import Group, Native, attending
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
 
@@ -37,24 +36,6 @@ class DecodeGroup:
 
 
 @dataclass
-class NativeGroup:
-    """The same, by our own kernel, which reads each row as far as it goes."""
-
-    kernels: Native
-    bucket: Bucket
-    start: int
-    stop: int
-    lengths: Tensor  # [rows]
-
-    def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
-        return self.kernels.attend_rows(query, kv, self.bucket.data[layer], self.lengths, scale)
-
-    @property
-    def rows(self) -> Group:
-        return Group.of(self.bucket.data, self.lengths)
-
-
-@dataclass
 class Segment:
     """A piece of one prompt: tokens start..stop of the batch, behind `past` computed ones."""
 
@@ -76,15 +57,9 @@ class Segment:
 
 
 class RowBatch(Batch):
-    def __init__(self, packed: Packed, parts: list[DecodeGroup | NativeGroup | Segment]) -> None:
+    def __init__(self, packed: Packed, parts: list[DecodeGroup | Segment]) -> None:
         super().__init__(packed)
         self.parts = parts
-
-    @property
-    def native_groups(self) -> list[NativeGroup]:
-        """All parts of a step that our own kernels can take as a whole; none where there are others."""
-        groups = [part for part in self.parts if isinstance(part, NativeGroup)]
-        return groups if len(groups) == len(self.parts) else []
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         if len(self.parts) == 1:
@@ -102,15 +77,11 @@ def row_batch(plan: Plan, store: RowStore) -> RowBatch:
     decode = [seq for bucket in buckets for seq in bucket.rows]
     if len(decode) != len(plan.decode):
         raise RuntimeError("The decoding rows and the plan disagree.")
-    parts: list[DecodeGroup | NativeGroup | Segment] = []
-    kernels = attending(store.shape.dtype, store.shape.device, store.shape.head_dim)
+    parts: list[DecodeGroup | Segment] = []
     stop = 0
     for bucket in buckets:
         start, stop = stop, stop + len(bucket.rows)
-        if kernels is not None:
-            parts.append(NativeGroup(kernels, bucket, start, stop, torch.tensor([len(seq.ids) for seq in bucket.rows])))
-        else:
-            parts.append(decode_group(bucket, start, stop))
+        parts.append(decode_group(bucket, start, stop))
     for work in plan.prefill:
         start, stop = stop, stop + work.count
         parts.append(segment(work, start, stop, store.shape))

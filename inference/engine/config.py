@@ -38,7 +38,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     prefill_chunk: int = 256  # prompt tokens in a step while others decode: 0.2 to 0.6 s on two cores
     prefill_chunk_idle: int = 512  # while nobody decodes, or fewer decode than wait for their first token
     prefix_cache: bool = True
-    kv: Literal["auto", "rows", "pages"] = "auto"  # pages on CUDA, compact rows elsewhere
+    kv: Literal["auto", "rows", "pages"] = "auto"  # pages on CUDA and where our own kernels are, else compact rows
     cuda_graphs: bool = True
     kv_bytes: int | None = None  # memory for keys and values; None: a share of what is free
     threads: int | None = None  # None: the cores that the process may use

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inference.engine.attention import RowBatch
 from inference.engine.batch import Batch
 from inference.engine.kernels import kernels_for
 from inference.engine.kv import KvShape
 from inference.engine.linear import Linear
 from inference.engine.native import Stack, native_for
+from inference.engine.native_attention import NativeBatch
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # those whose frequencies do not change with the length
@@ -69,14 +69,12 @@ class FusedRunner:
         self.layers = [self._take(model.model.layers, number) for number in range(self.shape.layers)]
         self.norm: Tensor = model.model.norm.weight
         self.head = Linear(model.lm_head.weight, model.lm_head.bias)
-        self.native = native_for(self.shape.dtype, self.shape.device)
-        self.stack = None if self.native is None else self._stack(config)
+        self.stack = None if native_for(self.shape.dtype, self.shape.device) is None else self._stack(config)
 
     def logits(self, batch: Batch) -> Tensor:
         hidden = self.embedding[batch.ids]
-        if self.native is not None and self.stack is not None and isinstance(batch, RowBatch) and (groups := batch.native_groups):
-            capacity = max(group.bucket.capacity for group in groups)
-            self.native.decode_layers(self.stack, hidden, batch.positions, [group.rows for group in groups], capacity)
+        if self.stack is not None and isinstance(batch, NativeBatch) and batch.rows is not None and not batch.prefill:
+            batch.kernels.decode_layers(self.stack, hidden, batch.positions, batch.pool, batch.rows)
             return self.head(self._normed(hidden, self.norm))
         for number, layer in enumerate(self.layers):
             attended = self._attention(number, layer, hidden, batch)

@@ -14,7 +14,7 @@ from torch import Tensor
 from inference.engine.batch import Batch, Packed
 from inference.engine.executor import Runner
 from inference.engine.paged_attention import Layout, PagedBatch, flash, write
-from inference.engine.pages import PAGE, SCRATCH, PagedStore, pages_for
+from inference.engine.pages import SCRATCH, PagedStore
 
 FEW = (1, 2, 4, 8)
 
@@ -51,16 +51,17 @@ class StaticBatch(Batch):
         super().__init__(Packed(ids=zeros.clone(), positions=zeros.clone(), outputs=None, sampling=[], prompt_work=[]))
         self.pool = store.pool
         self.longest = store.max_len
-        self.width = pages_for(store.max_len)
+        self.page = store.page
+        self.width = store.pages_for(store.max_len)
         self.layout = Layout(
-            slots=zeros + SCRATCH * PAGE,
+            slots=zeros + SCRATCH * self.page,
             starts=torch.arange(size + 1, dtype=torch.int32, device=device),
             lengths=torch.ones(size, dtype=torch.int32, device=device),
             table=torch.full((size, self.width), SCRATCH, dtype=torch.int32, device=device),
         )
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
-        write(self.pool[layer], kv, self.layout)
+        write(self.pool[layer], kv, self.layout.slots)
         return flash(query, self.pool[layer], self.layout, 1, self.longest, scale)
 
     def fill(self, batch: PagedBatch) -> None:
@@ -69,7 +70,7 @@ class StaticBatch(Batch):
         self.ids[:rows], self.positions[:rows] = batch.ids, batch.positions
         self.layout.slots[:rows], self.layout.lengths[:rows] = batch.layout.slots, batch.layout.lengths
         self.layout.table[:rows, :width] = batch.layout.table
-        self.layout.slots[rows:], self.layout.lengths[rows:], self.layout.table[rows:] = SCRATCH * PAGE, 1, SCRATCH
+        self.layout.slots[rows:], self.layout.lengths[rows:], self.layout.table[rows:] = SCRATCH * self.page, 1, SCRATCH
 
 
 class Captured:

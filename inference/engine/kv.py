@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from inference.engine.memory import CacheCounts
-from inference.engine.native import attending
 from inference.engine.request import Sequence
 
 if TYPE_CHECKING:
@@ -46,10 +45,8 @@ class KvShape:
         return self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def empty(self, rows: int, length: int) -> Tensor:
-        """[layers, 2, rows, kv_heads, length, head_dim]. Zeros, unless our own kernels read it, which go only as far as a row is long:
-        what a mask hides must still be finite."""
-        make = torch.zeros if attending(self.dtype, self.device, self.head_dim) is None else torch.empty
-        return make(self.layers, 2, rows, self.kv_heads, length, self.head_dim, dtype=self.dtype, device=self.device)
+        """[layers, 2, rows, kv_heads, length, head_dim]. Zeros, because what a mask hides must still be finite."""
+        return torch.zeros(self.layers, 2, rows, self.kv_heads, length, self.head_dim, dtype=self.dtype, device=self.device)
 
 
 class Bucket:

@@ -84,14 +84,16 @@ def load_model_engine(config: EngineConfig) -> tuple[Engine, EngineInfo]:
 
 
 def model_executor(config: EngineConfig, runner: Runner, max_len: int) -> tuple[Executor, RowStore | PagedStore]:
-    """The runner with its store: pages on CUDA, compact rows elsewhere."""
+    """The runner with its store: pages where kernels read through a page table, CUDA's or our own, else compact rows."""
     from inference.engine.attention import row_batch
     from inference.engine.executor import ModelExecutor
     from inference.engine.graphs import GraphRunner
     from inference.engine.kept import BLOCK, KeptPrefixes
     from inference.engine.kv import RowStore
+    from inference.engine.native import attending
+    from inference.engine.native_attention import native_batch
     from inference.engine.paged_attention import paged_batch
-    from inference.engine.pages import PagedStore
+    from inference.engine.pages import SMALL_PAGE, PagedStore
 
     on_cuda = runner.shape.device.type == "cuda"
     budget = kv_tokens(config, runner.shape, max_len)
@@ -99,6 +101,10 @@ def model_executor(config: EngineConfig, runner: Runner, max_len: int) -> tuple[
         paged = PagedStore(runner.shape, max_len, budget, share=config.prefix_cache)
         runner = GraphRunner(runner, paged, config.max_num_seqs) if on_cuda and config.cuda_graphs else runner
         return ModelExecutor(runner, partial(paged_batch, store=paged)), paged
+    kernels = attending(runner.shape.dtype, runner.shape.device, runner.shape.head_dim)
+    if config.kv == "auto" and kernels is not None:
+        small = PagedStore(runner.shape, max_len, budget, share=config.prefix_cache, page=SMALL_PAGE)
+        return ModelExecutor(runner, partial(native_batch, store=small, kernels=kernels)), small
     kept = KeptPrefixes(runner.shape, max(1, int(budget * PREFIX_SHARE) // BLOCK)) if config.prefix_cache else None
     rows = RowStore(runner.shape, max_len, budget, kept)
     return ModelExecutor(runner, partial(row_batch, store=rows)), rows

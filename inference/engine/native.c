@@ -21,7 +21,7 @@ enum { LANES = 16, PANEL = 3, ROWS = 8 }; /* 24 of 32 registers hold sums */
 #else
 enum { LANES = 8, PANEL = 2, ROWS = 6 }; /* 12 of 16 */
 #endif
-enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, BLOCK = 64, TILES_FROM = 192 };
+enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, TILES_FROM = 192 };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -321,21 +321,34 @@ INLINE float sum_of(lanes x) {
     return sum;
 }
 
-/* The queries that share one key/value head. `next` is what is read afterwards. */
-INLINE void attend_head(const float *query, const float *keys, const float *values, const float *next, float *out, float *scores, int64_t length,
-                        int64_t group, float scale, const int width) {
+/* Keys and values of one layer in pages, [2, pages, page, kv_heads, dim]; `values` is how far they are from the keys. */
+typedef struct {
+    float *pool;
+    int64_t values, page, kv_heads, dim;
+} Pages;
+
+INLINE float *page_of(Pages pages, int64_t number, int64_t head) {
+    return pages.pool + (number * pages.page * pages.kv_heads + head) * pages.dim;
+}
+
+/* The queries that share one key/value head. The `next_count` pages of `next` are what is read afterwards. */
+INLINE void attend_head(const float *query, Pages pages, const int32_t *table, int64_t head, int64_t length, const int32_t *next,
+                        int64_t next_head, int64_t next_count, float *out, float *scores, int64_t group, float scale, const int width) {
+    enum { NUMBERS = LINE / 4 }; /* of a line */
     const int dim = width * LANES;
-    for (int64_t start = 0; start < length; start += BLOCK) {
-        int64_t stop = start + BLOCK < length ? start + BLOCK : length;
-        for (int64_t t = start; t < stop; t++)
-            UNROLL for (int w = 0; w < dim * 4 / LINE; w++) __builtin_prefetch((const char *)(values + t * dim) + w * LINE, 0, 2);
+    int64_t step = pages.kv_heads * dim, count = (length + pages.page - 1) / pages.page;
+    for (int64_t p = 0; p < count; p++) {
+        const float *keys = page_of(pages, table[p], head);
+        int64_t first = p * pages.page, tokens = length - first < pages.page ? length - first : pages.page;
+        for (int64_t t = 0; t < tokens; t++)
+            UNROLL for (int i = 0; i < dim; i += NUMBERS) __builtin_prefetch(keys + pages.values + t * step + i, 0, 2);
         for (int64_t g = 0; g < group; g++) {
             lanes q[width];
             UNROLL for (int w = 0; w < width; w++) q[w] = *(const loose *)(query + g * dim + w * LANES) * scale;
-            for (int64_t t = start; t < stop; t++) {
-                lanes sum = q[0] * *(const loose *)(keys + t * dim);
-                UNROLL for (int w = 1; w < width; w++) sum += q[w] * *(const loose *)(keys + t * dim + w * LANES);
-                scores[g * length + t] = sum_of(sum);
+            for (int64_t t = 0; t < tokens; t++) {
+                lanes sum = q[0] * *(const loose *)(keys + t * step);
+                UNROLL for (int w = 1; w < width; w++) sum += q[w] * *(const loose *)(keys + t * step + w * LANES);
+                scores[g * length + first + t] = sum_of(sum);
             }
         }
     }
@@ -352,35 +365,53 @@ INLINE void attend_head(const float *query, const float *keys, const float *valu
         for (int64_t t = 0; t < length; t++) row[t] *= share;
     }
     memset(out, 0, group * dim * sizeof(float));
-    for (int64_t start = 0; start < length; start += BLOCK) {
-        int64_t stop = start + BLOCK < length ? start + BLOCK : length;
-        for (int64_t t = start; t < stop; t++)
-            UNROLL for (int w = 0; w < dim * 4 / LINE; w++) __builtin_prefetch((const char *)(next + t * dim) + w * LINE, 0, 2);
+    for (int64_t p = 0; p < count; p++) {
+        const float *values = page_of(pages, table[p], head) + pages.values;
+        int64_t first = p * pages.page, tokens = length - first < pages.page ? length - first : pages.page;
+        if (p < next_count)
+            for (int64_t t = 0; t < pages.page; t++)
+                UNROLL for (int i = 0; i < dim; i += NUMBERS) __builtin_prefetch(page_of(pages, next[p], next_head) + t * step + i, 0, 2);
         for (int64_t g = 0; g < group; g++) {
             lanes sums[width];
             UNROLL for (int w = 0; w < width; w++) sums[w] = *(const loose *)(out + g * dim + w * LANES);
-            for (int64_t t = start; t < stop; t++)
-                UNROLL for (int w = 0; w < width; w++) sums[w] += scores[g * length + t] * *(const loose *)(values + t * dim + w * LANES);
+            for (int64_t t = 0; t < tokens; t++)
+                UNROLL for (int w = 0; w < width; w++) sums[w] += scores[g * length + first + t] * *(const loose *)(values + t * step + w * LANES);
             UNROLL for (int w = 0; w < width; w++) *(loose *)(out + g * dim + w * LANES) = sums[w];
         }
     }
 }
 
-void attend_rows(const float *query, int64_t query_stride, const float *fresh, int64_t fresh_stride, float *storage, int64_t plane, const int64_t *lengths, float *out,
-                 float *scratch, int64_t rows, int64_t kv_heads, int64_t group, int64_t dim, int64_t capacity, float scale) {
+static void attend(const float *query, int64_t query_stride, const float *fresh, int64_t fresh_stride, Pages pages, const int32_t *table,
+                   int64_t table_width, const int64_t *lengths, float *out, float *scratch, int64_t scratch_size, int64_t rows, int64_t group,
+                   float scale) {
+    int64_t items = rows * pages.kv_heads, dim = pages.dim;
     #pragma omp parallel for schedule(static)
-    for (int64_t item = 0; item < rows * kv_heads; item++) {
-        int64_t row = item / kv_heads, head = item % kv_heads, length = lengths[row];
-        float *keys = storage + item * capacity * dim, *values = keys + plane;
-        memcpy(keys + (length - 1) * dim, fresh + row * fresh_stride + head * dim, dim * sizeof(float));
-        memcpy(values + (length - 1) * dim, fresh + row * fresh_stride + (kv_heads + head) * dim, dim * sizeof(float));
-        const float *queries = query + row * query_stride + head * group * dim, *next = keys + capacity * dim;
-        float *to = out + item * group * dim, *scores = scratch + omp_get_thread_num() * group * capacity;
+    for (int64_t item = 0; item < items; item++) {
+        int64_t row = item / pages.kv_heads, head = item % pages.kv_heads, length = lengths[row], last = length - 1;
+        const int32_t *own = table + row * table_width;
+        if (fresh) {
+            float *key = page_of(pages, own[last / pages.page], head) + last % pages.page * pages.kv_heads * dim;
+            const float *from = fresh + row * fresh_stride + head * dim;
+            memcpy(key, from, dim * sizeof(float));
+            memcpy(key + pages.values, from + pages.kv_heads * dim, dim * sizeof(float));
+        }
+        int64_t next_row = (item + 1) / pages.kv_heads, next_head = (item + 1) % pages.kv_heads;
+        const int32_t *next = table + next_row * table_width;
+        int64_t next_count = next_row < rows ? (lengths[next_row] + pages.page - 1) / pages.page : 0;
+        const float *queries = query + row * query_stride + head * group * dim;
+        float *to = out + item * group * dim, *scores = scratch + omp_get_thread_num() * scratch_size;
         switch (dim / LANES) {
-#define WIDTH(w) case w: attend_head(queries, keys, values, next, to, scores, length, group, scale, w); break;
+#define WIDTH(w) case w: attend_head(queries, pages, own, head, length, next, next_head, next_count, to, scores, group, scale, w); break;
             WIDTH(1) WIDTH(2) WIDTH(3) WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8) WIDTH(16)
         }
     }
+}
+
+void attend_pages(const float *query, int64_t query_stride, float *pool, int64_t values, int64_t page, const int32_t *table, int64_t table_width,
+                  const int64_t *lengths, float *out, float *scratch, int64_t scratch_size, int64_t rows, int64_t kv_heads, int64_t group,
+                  int64_t dim, float scale) {
+    Pages pages = {pool, values, page, kv_heads, dim};
+    attend(query, query_stride, 0, 0, pages, table, table_width, lengths, out, scratch, scratch_size, rows, group, scale);
 }
 
 /* ---- the best token */
@@ -416,16 +447,12 @@ typedef struct {
     const float *rotation;
 } Shape;
 
-typedef struct { /* the rows of one storage, [layers, 2, .., kv_heads, capacity, dim] */
-    float *storage;
-    const int64_t *lengths;
-    int64_t layer_size, plane, capacity, rows;
-} Group;
-
-/* hidden: [tokens, hidden], in and out. scratch: tokens times hidden + 2 * heads * dim + 2 * kv_heads * dim + 3 * inner, and the scores. */
-void decode_layers(const Layer *layers, const Shape *shape, const Group *groups, int64_t group_count, const int64_t *positions, float *hidden,
-                   int64_t tokens, float *scratch) {
-    int64_t query_size = shape->heads * shape->dim, kv_size = 2 * shape->kv_heads * shape->dim, qkv_size = query_size + kv_size;
+/* hidden: [tokens, hidden], in and out. pool: [layers, 2, pages, page, kv_heads, dim]. scratch: tokens times hidden + 2 * heads * dim +
+   2 * kv_heads * dim + 3 * inner, then for each thread `scores_size` for the scores. */
+void decode_layers(const Layer *layers, const Shape *shape, float *pool, int64_t layer_size, int64_t values, int64_t page, const int32_t *table,
+                   int64_t table_width, const int64_t *lengths, const int64_t *positions, float *hidden, int64_t tokens, float *scratch,
+                   int64_t scores_size) {
+    int64_t query_size = shape->heads * shape->dim, qkv_size = query_size + 2 * shape->kv_heads * shape->dim;
     float *normed = scratch, *qkv = normed + tokens * shape->hidden, *attended = qkv + tokens * qkv_size;
     float *gate_up = attended + tokens * query_size, *inner = gate_up + tokens * 2 * shape->inner, *scores = inner + tokens * shape->inner;
     for (int64_t l = 0; l < shape->layers; l++) {
@@ -439,11 +466,9 @@ void decode_layers(const Layer *layers, const Shape *shape, const Group *groups,
                 rms_norm(key, shape->dim, at->key_norm, key, shape->kv_heads, shape->dim, shape->eps);
             }
         rotate(qkv, qkv_size, shape->rotation, positions, tokens, shape->heads + shape->kv_heads, shape->dim);
-        int64_t start = 0;
-        for (const Group *group = groups; group < groups + group_count; start += group++->rows)
-            attend_rows(qkv + start * qkv_size, qkv_size, qkv + start * qkv_size + query_size, qkv_size, group->storage + l * group->layer_size,
-                        group->plane, group->lengths, attended + start * query_size, scores, group->rows, shape->kv_heads,
-                        shape->heads / shape->kv_heads, shape->dim, group->capacity, shape->scale);
+        Pages pages = {pool + l * layer_size, values, page, shape->kv_heads, shape->dim};
+        attend(qkv, qkv_size, qkv + query_size, qkv_size, pages, table, table_width, lengths, attended, scores, scores_size, tokens,
+               shape->heads / shape->kv_heads, shape->scale);
         linear(attended, query_size, at->out, at->out_bias, hidden, shape->hidden, hidden, tokens, shape->hidden, query_size);
         rms_norm(hidden, shape->hidden, at->post_norm, normed, tokens, shape->hidden, shape->eps);
         linear(normed, shape->hidden, at->gate_up, at->gate_up_bias, 0, 0, gate_up, tokens, 2 * shape->inner, shape->hidden);

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -37,8 +38,8 @@ SIGNATURES = {
     "silu_mul": [POINTER] * 2 + [INT] * 2,
     "rotate": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
     "highest": [POINTER, INT, POINTER, POINTER, INT, INT],
-    "decode_layers": [POINTER] * 3 + [INT, POINTER, POINTER, INT, POINTER],
-    "attend_rows": [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
+    "attend_pages": [POINTER, INT, POINTER, INT, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
+    "decode_layers": [POINTER, POINTER, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, POINTER, INT],
 }
 LAYER = ("input_norm", "qkv", "qkv_bias", "query_norm", "key_norm", "out", "out_bias", "post_norm", "gate_up", "gate_up_bias", "down",
          "down_bias")  # fmt: skip
@@ -101,30 +102,21 @@ class Native:
         self._library.rotate(heads.data_ptr(), heads.stride(0), rotation.data_ptr(), positions.data_ptr(), tokens, count, dim)
 
     def attends(self, dim: int) -> bool:
-        """Whether `attend_rows` takes heads of this size."""
+        """Whether `attend_pages` and `decode_layers` take heads of this size."""
         return dim % self._lanes == 0 and dim // self._lanes in HEAD_WIDTHS
 
-    def attend_rows(self, query: Tensor, kv: Tensor, storage: Tensor, lengths: Tensor, scale: float) -> Tensor:
-        """Store each row's new key and value at its last position, and attend to all of its positions.
-
-        Args:
-            query: [rows, heads, dim]; kv: [rows, 2, kv_heads, dim].
-            storage: [2, at least rows, kv_heads, capacity, dim].
-            lengths: [rows], with the new token.
-
-        Returns:
-            [rows, heads, dim]
-        """
-        query, kv = rows_in_one_piece(query), rows_in_one_piece(kv)
-        rows, heads, dim = query.shape
-        kv_heads, capacity = storage.shape[2:4]
-        out, scratch = torch.empty(rows, heads, dim), torch.empty(torch.get_num_threads() * heads // kv_heads * capacity)
-        self._library.attend_rows(
-            query.data_ptr(), query.stride(0), kv.data_ptr(), kv.stride(0), storage.data_ptr(), storage.stride(0), lengths.data_ptr(),
-            out.data_ptr(), scratch.data_ptr(), rows, kv_heads, heads // kv_heads, dim, capacity, scale,
+    def attend_pages(self, query: Tensor, storage: Tensor, rows: PagedRows, scale: float) -> Tensor:
+        """Each row's query [rows, heads, dim] attends to the row's keys and values in `storage` [2, pages, page, kv_heads, dim]."""
+        query = rows_in_one_piece(query)
+        count, heads, dim = query.shape
+        page, kv_heads = storage.shape[2:4]
+        group = heads // kv_heads
+        out, scratch = torch.empty(count, heads, dim), torch.empty(torch.get_num_threads() * group * rows.longest)
+        self._library.attend_pages(
+            query.data_ptr(), query.stride(0), storage.data_ptr(), storage.stride(0), page, rows.table.data_ptr(), rows.table.shape[1],
+            rows.lengths.data_ptr(), out.data_ptr(), scratch.data_ptr(), group * rows.longest, count, kv_heads, group, dim, scale,
         )  # fmt: skip
         return out
-
 
     def highest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, 1] and [rows]: each row's highest number, not a number if one of them is none, and where it is first."""
@@ -133,14 +125,32 @@ class Native:
         self._library.highest(x.data_ptr(), x.stride(0), best.data_ptr(), at.data_ptr(), len(x), x.shape[1])
         return best, at
 
-    def decode_layers(self, stack: Stack, hidden: Tensor, positions: Tensor, groups: Sequence[Group], capacity: int) -> None:
-        """One token of every row through all layers, in place in `hidden` [tokens, hidden]. `capacity`: the largest of the groups'."""
-        scratch = torch.empty(len(hidden) * stack.scratch_size + torch.get_num_threads() * stack.group * capacity)
-        listed = (Group * len(groups))(*groups)
+    def decode_layers(self, stack: Stack, hidden: Tensor, positions: Tensor, pool: Tensor, rows: PagedRows) -> None:
+        """One token of every row through all layers, in place in `hidden` [rows, hidden]; its keys and values go to the end of its pages.
+
+        `pool`: [layers, 2, pages, page, kv_heads, dim].
+        """
+        scores = stack.group * rows.longest
+        scratch = torch.empty(len(hidden) * stack.scratch_size + torch.get_num_threads() * scores)
         self._library.decode_layers(
-            stack.layers, ctypes.byref(stack.shape), listed, len(groups), positions.data_ptr(), hidden.data_ptr(), len(hidden),
-            scratch.data_ptr(),
+            stack.layers, ctypes.byref(stack.shape), pool.data_ptr(), pool.stride(0), pool.stride(1), pool.shape[3], rows.table.data_ptr(),
+            rows.table.shape[1], rows.lengths.data_ptr(), positions.data_ptr(), hidden.data_ptr(), len(hidden), scratch.data_ptr(), scores,
         )  # fmt: skip
+
+
+@dataclass
+class PagedRows:
+    """Where the keys and values of some rows are: `table` [rows, pages] int32, `lengths` [rows] int64, none above `longest`."""
+
+    table: Tensor
+    lengths: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, places: Sequence[Sequence[int]], lengths: Sequence[int]) -> PagedRows:
+        width = max(map(len, places))
+        table = [[*pages, *[0] * (width - len(pages))] for pages in places]
+        return cls(torch.tensor(table, dtype=torch.int32), torch.tensor(lengths), max(lengths))
 
 
 class LayerWeights(ctypes.Structure):
@@ -151,17 +161,6 @@ class LayerWeights(ctypes.Structure):
 
 class StackShape(ctypes.Structure):
     _fields_ = [*((name, INT) for name in SHAPE), ("eps", FLOAT), ("scale", FLOAT), ("rotation", POINTER)]
-
-
-class Group(ctypes.Structure):
-    """Decoding rows that lie in one storage, [layers, 2, rows or more, kv_heads, capacity, dim]; sizes in numbers, not bytes."""
-
-    _fields_ = [("storage", POINTER), ("lengths", POINTER), *((name, INT) for name in ("layer_size", "plane", "capacity", "rows"))]
-
-    @classmethod
-    def of(cls, storage: Tensor, lengths: Tensor) -> Group:
-        """Both must live as long as the group."""
-        return cls(storage.data_ptr(), lengths.data_ptr(), storage.stride(0), storage.stride(1), storage.shape[4], len(lengths))
 
 
 class Stack:

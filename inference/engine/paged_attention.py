@@ -29,18 +29,18 @@ HALVES = (torch.float16, torch.bfloat16)
 class Layout:
     """The step's sequences. Tensors, so that a captured graph can be given new numbers."""
 
-    slots: Tensor  # [tokens]: page * PAGE + offset, where the new keys and values go
+    slots: Tensor  # [tokens], as `slots_of` gives them
     starts: Tensor  # [sequences + 1] int32: where each one's queries begin
     lengths: Tensor  # [sequences] int32: its keys, the new ones included
     table: Tensor  # [sequences, pages] int32
 
     @classmethod
-    def of(cls, works: list[Work], device: torch.device, width: int) -> Layout:
-        slots = [work.seq.place[at // PAGE] * PAGE + at % PAGE for work in works for at in work.positions]
+    def of(cls, works: list[Work], device: torch.device, page: int) -> Layout:
         counts = torch.tensor([0] + [work.count for work in works], dtype=torch.int32)
+        width = max(len(work.seq.place) for work in works)
         table = [work.seq.place + [0] * (width - len(work.seq.place)) for work in works]
         return cls(
-            slots=torch.tensor(slots, device=device),
+            slots=slots_of(works, page).to(device),
             starts=counts.cumsum(0, dtype=torch.int32).to(device),
             lengths=torch.tensor([work.positions.stop for work in works], dtype=torch.int32, device=device),
             table=torch.tensor(table, dtype=torch.int32, device=device),
@@ -61,14 +61,19 @@ class PagedBatch(Batch):
 
     def attend(self, layer: int, query: Tensor, kv: Tensor, scale: float) -> Tensor:
         storage = self.pool[layer]
-        write(storage, kv, self.layout)
+        write(storage, kv, self.layout.slots)
         if self.flash:
             return flash(query, storage, self.layout, self.longest_query, self.longest, scale)
         return gathered(query, storage, self.pieces, self.layout, scale)
 
 
-def write(storage: Tensor, kv: Tensor, layout: Layout) -> None:
-    storage.view(2, -1, *storage.shape[3:]).index_copy_(1, layout.slots, kv.transpose(0, 1))
+def slots_of(works: list[Work], page: int) -> Tensor:
+    """[tokens]: page * its size + offset, where the new keys and values go."""
+    return torch.tensor([work.seq.place[at // page] * page + at % page for work in works for at in work.positions])
+
+
+def write(storage: Tensor, kv: Tensor, slots: Tensor) -> None:
+    storage.view(2, -1, *storage.shape[3:]).index_copy_(1, slots, kv.transpose(0, 1))
 
 
 def flash(query: Tensor, storage: Tensor, layout: Layout, longest_query: int, longest: int, scale: float) -> Tensor:
@@ -106,17 +111,25 @@ def gathered(query: Tensor, storage: Tensor, pieces: list[tuple[int, int]], layo
     results: list[Tensor] = []
     start = 0
     for row, (count, end) in enumerate(pieces):
-        keys, values = storage[:, layout.table[row].long()].flatten(1, 2)[:, :end].transpose(1, 2)[:, None]
-        mask = torch.ones(count, end, dtype=torch.bool, device=query.device).tril_(end - count)
-        piece = query[start : start + count].transpose(0, 1)[None]
-        attended = functional.scaled_dot_product_attention(piece, keys, values, attn_mask=mask, scale=scale, enable_gqa=True)
-        results.append(attended[0].transpose(0, 1))
+        page_numbers = layout.table[row, : -(-end // storage.shape[2])].long()
+        results.append(attended(query[start : start + count], storage[:, page_numbers].flatten(1, 2)[:, :end], scale))
         start += count
     return torch.cat(results)
+
+
+def attended(query: Tensor, kv: Tensor, scale: float) -> Tensor:
+    """[queries, heads, head_dim]: the last positions of a sequence, whose keys and values are kv [2, keys, kv_heads, head_dim]."""
+    keys, values = kv.transpose(1, 2)[:, None]
+    count, end = len(query), kv.shape[1]
+    mask = None if count == end else torch.ones(count, end, dtype=torch.bool, device=query.device).tril_(end - count)
+    result = functional.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+    )
+    return result[0].transpose(0, 1)
 
 
 def paged_batch(plan: Plan, store: PagedStore) -> PagedBatch:
     works = [Work(seq, 1) for seq in plan.decode] + plan.prefill
     device = store.shape.device
-    layout = Layout.of(works, device, width=max(len(work.seq.place) for work in works))
+    layout = Layout.of(works, device, store.page)
     return PagedBatch(Packed.of(works, device), works, layout, store.pool)

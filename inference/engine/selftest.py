@@ -13,6 +13,9 @@ from inference.engine.attention import row_batch
 from inference.engine.engine import Engine
 from inference.engine.executor import ModelExecutor, Runner
 from inference.engine.kv import RowStore
+from inference.engine.native import attending
+from inference.engine.native_attention import native_batch
+from inference.engine.pages import SMALL_PAGE, PagedStore
 from inference.engine.scheduler import Limits, Scheduler
 from inference.protocol.engine import EngineRequest, Sampling
 
@@ -57,12 +60,22 @@ class Reference:
 
 def greedy(runner: Runner, prompt: list[int]) -> list[int]:
     length = PROMPT + NEW
-    store = RowStore(runner.shape, max_len=length, budget=length, kept=None)
+    executor, store = small_executor(runner, length)
     limits = Limits(max_rows=1, max_len=length, chunk=PROMPT * 2 // 3, chunk_idle=PROMPT * 2 // 3)
-    engine = Engine(ModelExecutor(runner, partial(row_batch, store=store)), Scheduler(limits, store), strict=True)
+    engine = Engine(executor, Scheduler(limits, store), strict=True)
     engine.add(EngineRequest(id="self-test", token_ids=prompt, sampling=Sampling(temperature=0, max_tokens=NEW)))
     tokens: list[int] = []
     while engine.busy:
         for output in engine.step():
             tokens += output.choices[0].token_ids
     return tokens
+
+
+def small_executor(runner: Runner, length: int) -> tuple[ModelExecutor, RowStore | PagedStore]:
+    """With the attention that the engine will use on a CPU. CUDA's pages are tried by themselves."""
+    kernels = attending(runner.shape.dtype, runner.shape.device, runner.shape.head_dim)
+    if kernels is None:
+        rows = RowStore(runner.shape, max_len=length, budget=length, kept=None)
+        return ModelExecutor(runner, partial(row_batch, store=rows)), rows
+    pages = PagedStore(runner.shape, max_len=length, budget=length, share=False, page=SMALL_PAGE)
+    return ModelExecutor(runner, partial(native_batch, store=pages, kernels=kernels)), pages

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,10 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from inference.engine import native as module
-from inference.engine.attention import decode_group
 from inference.engine.kernels import TorchKernels
-from inference.engine.kv import Bucket, KvShape
-from inference.engine.native import Native, native
+from inference.engine.native import Native, PagedRows, native
+from inference.engine.paged_attention import attended
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here, so the engine has torch's operations")
@@ -80,23 +78,18 @@ def test_rotation(kernels: Native) -> None:
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(3, 1, 16), (9, 3, 64), (4, 4, 128), (8, 2, 80), (2, 1, 256)])
-@pytest.mark.parametrize("lengths", [[1], [5, 128, 64], [65, 63, 2, 1, 127]])
+@pytest.mark.parametrize("lengths", [[1], [16], [5, 128, 64], [65, 63, 2, 1, 127]])
 def test_attention(kernels: Native, heads: int, kv_heads: int, dim: int, lengths: list[int]) -> None:
-    shape = KvShape(layers=2, kv_heads=kv_heads, head_dim=dim, dtype=torch.float32, device=torch.device("cpu"))
-    bucket = Bucket(shape, capacity=128, rows=8)
-    bucket.data.copy_(random(*bucket.data.shape))
-    bucket.rows = [SimpleNamespace(ids=[0] * length) for length in lengths]  # type: ignore[misc]
-    qkv = random(len(lengths), heads + 2 * kv_heads, dim, seed=1)
-    query, kv = qkv[:, :heads], qkv[:, heads:].unflatten(1, (2, kv_heads))
-    before = bucket.data.clone()
-    expected = decode_group(bucket, 0, len(lengths)).attend(1, query, kv, dim**-0.5)
-    stored, bucket.data = bucket.data, before
-    assert kernels.attends(dim)
-    got = kernels.attend_rows(query, kv, bucket.data[1], torch.tensor(lengths), dim**-0.5)
-    torch.testing.assert_close(got, expected, **CLOSE)
-    assert torch.equal(bucket.data, stored)
-    elsewhere = query.transpose(0, 1).contiguous().transpose(0, 1), kv.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3)
-    assert torch.equal(kernels.attend_rows(*elsewhere, bucket.data[1], torch.tensor(lengths), dim**-0.5), got)
+    pool = random(2, 2, 40, 16, kv_heads, dim)
+    free = list(range(39, 0, -1))
+    places = [[free.pop() for _ in range(-(-length // 16))] for length in lengths]
+    rows = PagedRows.of(places, lengths)
+    wide = random(len(lengths), heads + 1, dim, seed=1)
+    for query in (wide[:, :heads], wide[:, :heads].transpose(0, 1).contiguous().transpose(0, 1)):
+        got = kernels.attend_pages(query, pool[1], rows, dim**-0.5)
+        for row, (place, length) in enumerate(zip(places, lengths, strict=True)):
+            kv = pool[1][:, place].flatten(1, 2)[:, :length]
+            torch.testing.assert_close(got[row], attended(query[row : row + 1], kv, dim**-0.5)[0], **CLOSE)
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])

@@ -50,7 +50,7 @@ def test_pages_hold_what_is_written_and_attention_reads_it() -> None:
     seq = opened(memory, PAGE + 30, 0)
     batch = paged_batch(Plan(prefill=[Work(seq, PAGE + 30)]), memory)
     query, kv = torch.randn(PAGE + 30, 4, 8), torch.randn(PAGE + 30, 2, 2, 8)
-    write(memory.pool[1], kv, batch.layout)
+    write(memory.pool[1], kv, batch.layout.slots)
     result = gathered(query, memory.pool[1], batch.pieces, batch.layout, 0.3)
     keys, values = kv.permute(1, 2, 0, 3).repeat_interleave(2, 1)
     hidden = torch.ones(PAGE + 30, PAGE + 30).tril() == 0
