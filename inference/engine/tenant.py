@@ -6,6 +6,8 @@ import heapq
 
 from inference.engine.request import Sequence
 
+DEAD = 64  # entries of a queue that may be of no use any more before it is cleared of them
+
 
 class Tenant:
     """First in, first out within a priority; the lower priority value goes first, but nobody waits longer than `patience_s` behind it."""
@@ -43,11 +45,12 @@ class Tenant:
         return self._first(self._by_priority)
 
     def take(self, seq: Sequence) -> None:
-        """Remove it from the queue; its heap entries go when they come up."""
+        """Remove it from the queue; its heap entries go when they come up, or when they are most of a heap."""
         self._waiting.discard(seq)
-        if not self._waiting:
-            self._by_priority.clear()
-            self._by_arrival.clear()
+        for heap in (self._by_priority, self._by_arrival):
+            if len(heap) > 2 * len(self._waiting) + DEAD:
+                heap[:] = [entry for entry in heap if entry[-1] in self._waiting]
+                heapq.heapify(heap)
 
     def _first(self, heap: list[tuple[int, int, int, Sequence]]) -> Sequence:
         while heap[0][-1] not in self._waiting:

@@ -217,6 +217,21 @@ def test_what_is_finished_is_forgotten() -> None:
     assert world.scheduler.tenants == {}
 
 
+def test_a_queue_keeps_nothing_of_those_that_left_it() -> None:
+    """Also where they stand behind one that waits on."""
+    world = World(max_rows=1)
+    world.add("runs", new=10_000)
+    world.step()
+    world.add("waits", priority=-1)
+    for number in range(1000):
+        world.scheduler.finish(world.add(f"r{number}").choices[0])
+    tenant = world.scheduler.tenants[""]
+    assert tenant.waiting == 1
+    assert max(len(tenant._by_priority), len(tenant._by_arrival)) < 100
+    world.run(3)
+    assert tenant.head(world.now).request.id == "waits"
+
+
 def test_other_choices_start_when_the_prompt_is_computed() -> None:
     world = World()
     asked = world.add("r", n=3)
