@@ -30,7 +30,7 @@ check: $(VENV)/requirements-dev.stamp ## lint, types, and who may import whom
 	$(BIN)/lint-imports
 
 bench: $(VENV)/requirements-dev.stamp model ## the benchmarks that need nothing but this project; prints ratios
-	@for benchmark in overhead "overhead --stores postgres" engine pipeline sessions structured; do
+	@for benchmark in overhead "overhead --stores postgres" engine fairness pipeline sessions structured; do
 	    echo "Running the benchmark $$benchmark"
 	    PYTHONPATH=benchmarks $(BIN)/python -m benchmarks.$$benchmark
 	done
