@@ -6,6 +6,7 @@ step is in tensors that the graph reads: ids, positions, and the layout of the p
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from inference.engine.batch import Batch, Packed
 from inference.engine.executor import Runner
 from inference.engine.paged_attention import Layout, PagedBatch, flash, write
 from inference.engine.pages import SCRATCH, PagedStore
+
+log = logging.getLogger(__name__)
 
 FEW = (1, 2, 4, 8)
 
@@ -29,17 +32,35 @@ class GraphRunner:
         self.runner = runner
         self.store = store
         self.sizes = [*FEW, *range(16, max_rows + 16, 16)]
-        self.captured: dict[int, Captured] = {}
+        self.captured: dict[int, Captured] = {}  # by number of rows
         self.pool = torch.cuda.graph_pool_handle()
 
     def logits(self, batch: Batch) -> Tensor:
-        if not isinstance(batch, PagedBatch) or not batch.flash or batch.longest_query > 1:
-            return self.runner.logits(batch)
-        rows = len(batch.pieces)
+        if isinstance(batch, PagedBatch) and replayable(batch):
+            rows = len(batch.pieces)
+            captured = self._captured(rows)
+            if captured is not None:
+                return captured.replay(batch)[:rows]
+        return self.runner.logits(batch)
+
+    def _captured(self, rows: int) -> Captured | None:
+        """The graph for so many rows; None once the model's own code has done what cannot be captured."""
+        if not self.sizes:
+            return None
         size = next(size for size in self.sizes if size >= rows)
         if size not in self.captured:
-            self.captured[size] = Captured(self.runner, self.store, size, self.pool)
-        return self.captured[size].replay(batch)[:rows]
+            try:
+                self.captured[size] = Captured(self.runner, self.store, size, self.pool)
+            except RuntimeError as exc:
+                log.warning("Decoding goes on without CUDA graphs: %s", exc)
+                self.sizes = []
+                return None
+        return self.captured[size]
+
+
+def replayable(batch: PagedBatch) -> bool:
+    """One token of each sequence, and logits for each: a piece of a prompt may be a single token too, of which none come, or two rows."""
+    return batch.flash and batch.longest_query == 1 and batch.outputs is None
 
 
 class StaticBatch(Batch):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
-from inference.engine.graphs import StaticBatch
+import pytest
+import torch
+from torch import Tensor
+
+from inference.engine import graphs, paged_attention
+from inference.engine.engine import Engine
+from inference.engine.graphs import GraphRunner, StaticBatch
 from inference.engine.kv import KvShape
-from inference.engine.paged_attention import gathered, paged_batch, write
+from inference.engine.paged_attention import Layout, PagedBatch, gathered, paged_batch, write
 from inference.engine.pages import PAGE, SCRATCH, PagedStore
 from inference.engine.request import Request, Sequence
 from inference.engine.scheduler import Plan, Work
-from tests.inference.engine.running import prompt, request
+from tests.inference.engine.running import Answers, prompt, request, run
 
 SHAPE = KvShape(layers=2, kv_heads=2, head_dim=8, dtype=torch.float32, device=torch.device("cpu"))
 
@@ -79,3 +86,82 @@ def test_the_scratch_page_is_never_given_away() -> None:
     held = [opened(memory, PAGE - 1, 0) for _ in range(4)]
     assert sorted(page for seq in held for page in seq.place) == [1, 2, 3, 4]
     assert not memory.can_open(Request(request("more", prompt(5))).choices[0])
+
+
+class Recomputed:
+    """In the place of a captured graph: the same batch of fixed size, filled in the same way, and computed anew."""
+
+    def __init__(self, runner: Any, memory: PagedStore, size: int, pool: Any) -> None:
+        self.runner = runner
+        self.batch = StaticBatch(memory, size)
+
+    def replay(self, batch: PagedBatch) -> Tensor:
+        self.batch.fill(batch)
+        logits: Tensor = self.runner.logits(self.batch)
+        return logits
+
+
+def by_layout(query: Tensor, storage: Tensor, layout: Layout, longest_query: int, longest: int, scale: float) -> Tensor:
+    """What the flash kernel is given, read as it reads it."""
+    counts = layout.starts.diff().tolist()
+    return gathered(query, storage, list(zip(counts, layout.lengths.tolist(), strict=True)), layout, scale)
+
+
+@pytest.fixture
+def with_graphs(engine_on: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
+    """An engine that decodes as on CUDA, but for what only a device can do: the kernel and the capture."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(graphs, "Captured", Recomputed)
+    for module in (graphs, paged_attention):
+        monkeypatch.setattr(module, "flash", by_layout)
+    monkeypatch.setattr(paged_attention, "HALVES", (torch.float32,))
+    monkeypatch.setattr(paged_attention, "flash_works", lambda *_: True)
+
+    def build(**settings: Any) -> Engine:
+        engine = engine_on(kv="pages", **settings)
+        executor: Any = engine.executor
+        executor.runner = GraphRunner(executor.runner, executor.batch_of.keywords["store"], max_rows=32)
+        return engine
+
+    return build
+
+
+def crowd(engine: Engine) -> dict[str, Answers]:
+    """Prompts of all lengths, also of a single token, with logprobs of every kind."""
+    lengths = (1, 2, 3, 9, 20, 33, 70, 255, 256, 300)
+    asked = [{"logprobs": 2}, {"prompt_logprobs": 1}, {}, {"n": 2}, {"logprobs": 0, "prompt_logprobs": 0}]
+    work = [request(f"r{n}", prompt(n), seed=n, max_tokens=5 + n % 7, **asked[k % 5]) for k, n in enumerate(lengths)]
+    one, beside = request("one", [7], prompt_logprobs=2, max_tokens=8, seed=1), request("beside", prompt(40), prompt_logprobs=1, seed=2)
+    return run(engine, one, beside, *work)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 64])
+@pytest.mark.parametrize("runner", ["fused", "generic"])
+def test_replayed_steps_are_those_that_are_not(
+    runner: str, chunk: int, engine_on: Callable[..., Engine], with_graphs: Callable[..., Engine]
+) -> None:
+    """Also where a piece of a prompt is a single token, as a decoding row's step is."""
+    settings = {"runner": runner, "prefill_chunk": chunk, "prefill_chunk_idle": chunk}
+    expected = crowd(engine_on(kv="pages", **settings))
+    replaying = with_graphs(**settings)
+    answers = crowd(replaying)
+    executor: Any = replaying.executor
+    assert len(executor.runner.captured) > 1
+    for name, answer in answers.items():
+        assert answer.choices.keys() == expected[name].choices.keys()
+        assert all(choice.tokens == expected[name].choices[index].tokens for index, choice in answer.choices.items())
+        assert ids_of(answer.prompt_rows) == ids_of(expected[name].prompt_rows)
+        assert ids_of(answer.choices[0].rows) == ids_of(expected[name].choices[0].rows)
+
+
+def ids_of(rows: Any) -> Any:
+    return rows and [row and [tid for tid, _, _ in row] for row in rows]
+
+
+def test_a_model_that_cannot_be_captured_runs_without(with_graphs: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "Captured", refuse)
+    answers = crowd(with_graphs())
+    assert all(answer.error is None for answer in answers.values())
