@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from inference.engine.largest import largest
+from inference.engine.native import Native, native_for
 from inference.protocol.engine import Sampling
 
 LN2 = math.log(2)
@@ -56,11 +57,19 @@ Draw = Callable[[Tensor, Knobs], Tensor]
 
 def draw(logits: Tensor, best: Tensor, knobs: Knobs) -> Tensor:
     """[rows] token ids. `best` is each row's highest logit, [rows, 1]. The order of the filters: temperature, min-p, top-k, top-p."""
+    weights = weigh(logits, best, knobs)
+    filtered = ((knobs.top_k > 0) | (knobs.top_p < 1))[:, 0]
+    return by_case(filtered, draw_filtered, draw_from_all, weights, knobs)
+
+
+def weigh(logits: Tensor, best: Tensor, knobs: Knobs) -> Tensor:
+    kernels = native_for(logits.dtype, logits.device)
+    if kernels is not None:
+        return kernels.weigh(logits, best, knobs.temperature, knobs.min_p)
     weights = (logits - best).div_(knobs.temperature.float() * LN2).exp2_()  # exp takes 5 to 20 times as long where a mask left -inf
     if bool((knobs.min_p > 0).any()):
         weights.masked_fill_(weights < knobs.min_p.float(), 0.0)
-    filtered = ((knobs.top_k > 0) | (knobs.top_p < 1))[:, 0]
-    return by_case(filtered, draw_filtered, draw_from_all, weights, knobs)
+    return weights
 
 
 def draw_filtered(weights: Tensor, knobs: Knobs) -> Tensor:
@@ -81,6 +90,9 @@ def draw_top_p(weights: Tensor, knobs: Knobs) -> Tensor:
     Any token drawn from all that lies in the nucleus is a fair draw from the nucleus. Where the first does not, a small nucleus is drawn
     from directly, and a large one by drawing again, which succeeds with a chance of at least top-p.
     """
+    kernels = native_for(weights.dtype, weights.device)
+    if kernels is not None:
+        return draw_top_p_by(kernels, weights, knobs)
     tokens, kept = draw_once(weights, knobs)
     rows = (~kept).nonzero()[:, 0]
     for attempt in range(ROUNDS):
@@ -92,6 +104,19 @@ def draw_top_p(weights: Tensor, knobs: Knobs) -> Tensor:
         knobs.uniform[rows] = again.uniform
         rows = rows[~kept]
     tokens[rows] = draw_sorted(weights[rows], knobs[rows].drawn_again())
+    return tokens
+
+
+def draw_top_p_by(kernels: Native, weights: Tensor, knobs: Knobs) -> Tensor:
+    """The same, where drawing again costs little, so that it comes first."""
+    tokens, kept = kernels.draw(weights, knobs.uniform, knobs.top_p, 2 * ROUNDS)
+    rows = (~kept).nonzero()[:, 0]
+    if len(rows):
+        again = knobs[rows].drawn_again()
+        drawn, sure = draw_from_likeliest(weights[rows], again, CANDIDATES)
+        if not bool(sure.all()):
+            drawn[~sure] = draw_sorted(weights[rows[~sure]], again[~sure])
+        tokens[rows] = drawn
     return tokens
 
 
@@ -122,7 +147,9 @@ def draw_from_likeliest(weights: Tensor, knobs: Knobs, count: int) -> tuple[Tens
     beyond = limited & (torch.arange(values.shape[-1], device=weights.device) >= knobs.top_k)
     kept = values.double().masked_fill_(beyond, 0.0)
     cumulative = kept.cumsum(-1)
-    total = torch.where(limited, cumulative[:, -1:], weights.sum(-1, keepdim=True, dtype=torch.float64))
+    total = cumulative[:, -1:]
+    if not bool(limited.all()):
+        total = torch.where(limited, total, weights.sum(-1, keepdim=True, dtype=torch.float64))
     nucleus = knobs.top_p * total
     sure = torch.where(limited, knobs.top_k <= values.shape[-1], cumulative[:, -1:] >= nucleus)
     kept.masked_fill_(cumulative - kept >= nucleus, 0.0)  # stays: what it takes to reach top-p, the likeliest always
@@ -135,6 +162,9 @@ def draw_sorted(weights: Tensor, knobs: Knobs) -> Tensor:
 
 def draw_from_all(weights: Tensor, knobs: Knobs) -> Tensor:
     """[rows] token ids from the whole vocabulary."""
+    kernels = native_for(weights.dtype, weights.device)
+    if kernels is not None:
+        return kernels.draw(weights, knobs.uniform, None)[0]
     blocks = functional.pad(weights, (0, -weights.shape[-1] % SPAN)).unflatten(-1, (-1, SPAN))
     masses = blocks.sum(-1, dtype=torch.float64)
     block = invert(masses, knobs.uniform)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from inference.engine.largest import largest
+from inference.engine.largest import count_above, largest, log_sums
 from inference.protocol.engine import Row, Sampling
 
 CHUNK = 64  # prompt positions at a time: a row of a large vocabulary is half a megabyte
@@ -28,7 +28,7 @@ def logprob_rows(logits: Tensor, tokens: Tensor, samplings: list[Sampling]) -> l
     if len(asking) < len(samplings):
         logits, tokens = logits[asking], tokens[asking]
     wanted = [samplings[row] for row in asking]
-    norms = logits.logsumexp(-1, keepdim=True)
+    norms = log_sums(logits)
     counts = [0 if s.logprob_token_ids is not None or s.logprobs is None else s.logprobs for s in wanted]
     found = best_rows(logits, norms, tokens, counts)
     for number, (row, sampling) in enumerate(zip(asking, wanted, strict=True)):
@@ -44,7 +44,7 @@ def best_rows(logits: Tensor, norms: Tensor, tokens: Tensor, counts: list[int]) 
     vocabulary = logits.shape[-1]
     counts = [vocabulary if count < 0 else min(count, vocabulary) for count in counts]
     own = logits.gather(-1, tokens[:, None])
-    ranks = ((logits > own).sum(-1) + 1).tolist()
+    ranks = (count_above(logits, own) + 1).tolist()
     firsts = list(zip(tokens.tolist(), (own - norms)[:, 0].tolist(), ranks, strict=True))
     most = max(counts)
     if most == 0:
@@ -77,5 +77,5 @@ def prompt_logprob_rows(logits: Tensor, following: list[int], count: int) -> lis
     for start in range(0, len(following), CHUNK):
         part = logits[start : start + CHUNK]
         tokens = torch.tensor(following[start : start + CHUNK], device=logits.device)
-        rows += best_rows(part, part.logsumexp(-1, keepdim=True), tokens, [count] * len(part))
+        rows += best_rows(part, log_sums(part), tokens, [count] * len(part))
     return rows

@@ -21,7 +21,7 @@ enum { LANES = 16, PANEL = 3, ROWS = 8 }; /* 24 of 32 registers hold sums */
 #else
 enum { LANES = 8, PANEL = 2, ROWS = 6 }; /* 12 of 16 */
 #endif
-enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, TILES_FROM = 192 };
+enum { COLUMNS = LANES * PANEL, LINE = 64, L2_SHARE = 768 * 1024, BLOCK = 64, TILES_FROM = 192 };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -414,7 +414,7 @@ void attend_pages(const float *query, int64_t query_stride, float *pool, int64_t
     attend(query, query_stride, 0, 0, pages, table, table_width, lengths, out, scratch, scratch_size, rows, group, scale);
 }
 
-/* ---- the best token */
+/* ---- choosing tokens, row by row of a vocabulary */
 
 void highest(const float *x, int64_t x_stride, float *best, int64_t *at, int64_t rows, int64_t size) {
     #pragma omp parallel for
@@ -431,6 +431,122 @@ void highest(const float *x, int64_t x_stride, float *best, int64_t *at, int64_t
         while (first < size - 1 && in[first] != most) first++;
         best[row] = strange ? NAN : most;
         at[row] = first;
+    }
+}
+
+/* The `count` highest in order, equal ones by place. */
+void largest(const float *x, int64_t x_stride, float *values, int64_t *at, int64_t rows, int64_t size, int64_t count) {
+    #pragma omp parallel for
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = x + row * x_stride;
+        float *found = values + row * count;
+        int64_t *where = at + row * count, have = 0;
+        for (int64_t start = 0; start < size; start += BLOCK) {
+            int64_t stop = start + BLOCK < size ? start + BLOCK : size;
+            float least = have < count ? -INFINITY : found[count - 1];
+            int any = have < count;
+            #pragma omp simd reduction(| : any)
+            for (int64_t i = start; i < stop; i++) any |= in[i] > least;
+            if (!any) continue;
+            for (int64_t i = start; i < stop; i++) {
+                if (have == count && !(in[i] > found[count - 1])) continue;
+                int64_t to = have < count ? have++ : count - 1;
+                for (; to > 0 && in[i] > found[to - 1]; to--) found[to] = found[to - 1], where[to] = where[to - 1];
+                found[to] = in[i], where[to] = i;
+            }
+        }
+    }
+}
+
+/* The logarithm of the sum of the exponentials; `best` is each row's highest. */
+void log_sums(const float *x, int64_t x_stride, const float *best, float *sums, int64_t rows, int64_t size) {
+    #pragma omp parallel for
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = x + row * x_stride;
+        float most = best[row];
+        double sum = 0;
+        #pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < size; i++) sum += exp_of(in[i] - most);
+        sums[row] = most + log(sum);
+    }
+}
+
+/* How many numbers of a row are above one. */
+void count_above(const float *x, int64_t x_stride, const float *one, int64_t *counts, int64_t rows, int64_t size) {
+    #pragma omp parallel for
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = x + row * x_stride;
+        float bound = one[row];
+        int count = 0;
+        #pragma omp simd reduction(+ : count)
+        for (int64_t i = 0; i < size; i++) count += in[i] > bound;
+        counts[row] = count;
+    }
+}
+
+/* exp((x - best) / temperature), without what is below min_p. */
+void weigh(const float *x, int64_t x_stride, const float *best, const double *temperature, const double *min_p, float *weights, int64_t rows,
+           int64_t size) {
+    #pragma omp parallel for
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = x + row * x_stride;
+        float *out = weights + row * size, most = best[row], scale = 1 / temperature[row], least = min_p[row];
+        #pragma omp simd
+        for (int64_t i = 0; i < size; i++) {
+            float weight = exp_of((in[i] - most) * scale);
+            out[i] = weight < least ? 0 : weight;
+        }
+    }
+}
+
+/* The next of a stream of numbers from 0 to 1 that each one's predecessor determines (splitmix64). */
+static double next_uniform(double uniform) {
+    union { double value; uint64_t bits; } from = {uniform};
+    uint64_t z = from.bits + 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return ((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+/* Where the cumulative weight passes `left`; always a token that weighs something. */
+INLINE int64_t token_at(const float *weights, const double *masses, double left, int64_t size, const int span) {
+    int64_t chosen = 0, token = 0;
+    for (int64_t s = 0; s * span < size; s++) {
+        if (masses[s] > 0) chosen = s;
+        if (left < masses[s]) break;
+        left -= masses[s];
+    }
+    for (int64_t i = chosen * span; i < size && i < (chosen + 1) * span; i++) {
+        if (weights[i] > 0) token = i;
+        if (left < weights[i]) break;
+        left -= weights[i];
+    }
+    return token;
+}
+
+/* A token drawn by its weight, and again, up to `rounds` times in all, until what weighs more than it is less than top_p of the total. */
+void draw(const float *weights, const double *uniform, const double *top_p, int64_t *tokens, uint8_t *kept, int64_t rows, int64_t size,
+          int64_t rounds) {
+    enum { SPAN = 256 };
+    #pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t row = 0; row < rows; row++) {
+        const float *in = weights + row * size;
+        double masses[(size + SPAN - 1) / SPAN], total = 0, at = uniform[row];
+        for (int64_t s = 0; s * SPAN < size; s++) {
+            int64_t stop = (s + 1) * SPAN < size ? (s + 1) * SPAN : size;
+            double mass = 0;
+            #pragma omp simd reduction(+ : mass)
+            for (int64_t i = s * SPAN; i < stop; i++) mass += in[i];
+            total += masses[s] = mass;
+        }
+        for (int64_t round = 0; round < rounds; round++, at = next_uniform(at)) {
+            float own = in[tokens[row] = token_at(in, masses, at * total, size, SPAN)];
+            if (!top_p) break;
+            double before = 0;
+            #pragma omp simd reduction(+ : before)
+            for (int64_t i = 0; i < size; i++) before += in[i] > own ? in[i] : 0;
+            if ((kept[row] = before < top_p[row] * total)) break;
+        }
     }
 }
 

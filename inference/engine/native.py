@@ -38,13 +38,18 @@ SIGNATURES = {
     "silu_mul": [POINTER] * 2 + [INT] * 2,
     "rotate": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
     "highest": [POINTER, INT, POINTER, POINTER, INT, INT],
+    "largest": [POINTER, INT, POINTER, POINTER, INT, INT, INT],
+    "log_sums": [POINTER, INT, POINTER, POINTER, INT, INT],
+    "count_above": [POINTER, INT, POINTER, POINTER, INT, INT],
+    "weigh": [POINTER, INT, POINTER, POINTER, POINTER, POINTER, INT, INT],
+    "draw": [POINTER] * 5 + [INT] * 3,
     "attend_pages": [POINTER, INT, POINTER, INT, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT, INT, INT, FLOAT],
     "decode_layers": [POINTER, POINTER, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, POINTER, INT, POINTER, INT],
 }
 LAYER = ("input_norm", "qkv", "qkv_bias", "query_norm", "key_norm", "out", "out_bias", "post_norm", "gate_up", "gate_up_bias", "down",
          "down_bias")  # fmt: skip
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "dim", "inner")
-HEAD_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 16)  # vectors of a head that attend_rows knows
+HEAD_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 16)  # vectors of a head that attention knows
 
 
 class Native:
@@ -124,6 +129,49 @@ class Native:
         best, at = torch.empty(len(x), 1), torch.empty(len(x), dtype=torch.int64)
         self._library.highest(x.data_ptr(), x.stride(0), best.data_ptr(), at.data_ptr(), len(x), x.shape[1])
         return best, at
+
+    def largest(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` highest of each row in order [rows, count], and where they are; as many must be there."""
+        x = rows_in_one_piece(x)
+        values, at = torch.empty(len(x), count), torch.empty(len(x), count, dtype=torch.int64)
+        self._library.largest(x.data_ptr(), x.stride(0), values.data_ptr(), at.data_ptr(), len(x), x.shape[1], count)
+        return values, at
+
+    def log_sums(self, x: Tensor) -> Tensor:
+        """[rows, 1]: the logarithm of the sum of the exponentials of each row, which holds a finite number."""
+        x = rows_in_one_piece(x)
+        best, sums = self.highest(x)[0], torch.empty(len(x), 1)
+        self._library.log_sums(x.data_ptr(), x.stride(0), best.data_ptr(), sums.data_ptr(), len(x), x.shape[1])
+        return sums
+
+    def count_above(self, x: Tensor, one: Tensor) -> Tensor:
+        """[rows]: how many numbers of each row of x are above the row's of `one` [rows, 1]."""
+        x, one = rows_in_one_piece(x), one.contiguous()
+        counts = torch.empty(len(x), dtype=torch.int64)
+        self._library.count_above(x.data_ptr(), x.stride(0), one.data_ptr(), counts.data_ptr(), len(x), x.shape[1])
+        return counts
+
+    def weigh(self, x: Tensor, best: Tensor, temperature: Tensor, min_p: Tensor) -> Tensor:
+        """exp((x - best) / temperature) of each row, 0 where that is below min_p. The last three are [rows, 1], the last two float64."""
+        x, best, temperature, min_p = rows_in_one_piece(x), best.contiguous(), temperature.contiguous(), min_p.contiguous()
+        weights = torch.empty(x.shape)
+        self._library.weigh(
+            x.data_ptr(), x.stride(0), best.data_ptr(), temperature.data_ptr(), min_p.data_ptr(), weights.data_ptr(), len(x), x.shape[1]
+        )
+        return weights
+
+    def draw(self, weights: Tensor, uniform: Tensor, top_p: Tensor | None, rounds: int = 1) -> tuple[Tensor, Tensor]:
+        """[rows] tokens where the cumulative weight passes `uniform` of the total, and [rows] whether they lie in the nucleus: whether what
+        weighs more is less than top_p of the total. Those that do not are drawn again, `rounds` times in all.
+
+        weights: [rows, vocabulary], not negative. uniform, top_p: [rows, 1] float64; without top_p the second answer says nothing.
+        """
+        weights, uniform, top_p = weights.contiguous(), uniform.contiguous(), None if top_p is None else top_p.contiguous()
+        rows, size = weights.shape
+        tokens, kept = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
+        bound = None if top_p is None else top_p.data_ptr()
+        self._library.draw(weights.data_ptr(), uniform.data_ptr(), bound, tokens.data_ptr(), kept.data_ptr(), rows, size, rounds)
+        return tokens, kept
 
     def decode_layers(self, stack: Stack, hidden: Tensor, positions: Tensor, pool: Tensor, rows: PagedRows) -> None:
         """One token of every row through all layers, in place in `hidden` [rows, hidden]; its keys and values go to the end of its pages.

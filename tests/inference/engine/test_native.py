@@ -105,6 +105,59 @@ def test_the_highest(kernels: Native, size: int) -> None:
     assert torch.equal(kernels.highest(x.t().contiguous().t()[5:])[1], x[5:].argmax(-1))
 
 
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (70, 64), (1000, 20), (1001, 1)])
+def test_the_largest(kernels: Native, size: int, count: int) -> None:
+    x = random(5, size)
+    x[1] = x[1].round()  # many equal ones
+    x[2] = float("-inf")
+    values, at = kernels.largest(x, count)
+    torch.testing.assert_close(values, x.topk(count).values)
+    torch.testing.assert_close(x.gather(-1, at), values)
+    assert all(len(set(row)) == count for row in at.tolist())
+    assert at[1].tolist() == sorted(range(size), key=lambda i: (-float(x[1, i]), i))[:count]
+
+
+def test_sums_of_rows(kernels: Native) -> None:
+    x = random(5, 1001) * 20
+    x[1, 3:] = float("-inf")
+    torch.testing.assert_close(kernels.log_sums(x), x.double().logsumexp(-1, keepdim=True).float(), atol=2e-6, rtol=1e-6)
+    one = x[:, 7:8]
+    assert torch.equal(kernels.count_above(x, one), (x > one).sum(-1))
+
+
+def test_weights_and_draws(kernels: Native) -> None:
+    x = random(6, 1001) * 3
+    x[2, 5:] = float("-inf")
+    knobs = torch.rand(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.01
+    temperature, min_p, uniform = knobs[:, :1], knobs[:, 1:2] / 10, (knobs[:, 2:] - 0.01)
+    weights = kernels.weigh(x, x.amax(-1, keepdim=True), temperature, min_p)
+    expected = ((x.double() - x.double().amax(-1, keepdim=True)) / temperature).exp()
+    torch.testing.assert_close(weights, torch.where(expected < min_p, 0.0, expected).float(), atol=1e-6, rtol=1e-5)
+    weights[3] = 0.0
+    weights[3, 900] = 0.5
+    uniform[4], uniform[5] = 0.0, 1.0 - 2**-53
+    tokens, kept = kernels.draw(weights, uniform, torch.full_like(uniform, 0.5))
+    cumulative = weights.double().cumsum(-1)
+    total = cumulative[:, -1:]
+    assert tokens[:5].tolist() == torch.searchsorted(cumulative, uniform * total, right=True)[:5, 0].tolist()
+    assert tokens[5] == weights[5].nonzero()[-1]
+    before = torch.where(weights > weights.gather(-1, tokens[:, None]), weights.double(), 0.0).sum(-1)
+    assert kept.tolist() == (before < 0.5 * total[:, 0]).tolist()
+    assert kernels.draw(weights, uniform, None)[0].tolist() == tokens.tolist()
+
+
+def test_a_draw_outside_the_nucleus_is_repeated(kernels: Native) -> None:
+    """Half of the weight lies in the one token of the nucleus: a draw hits it every other time, and twenty in a row hardly ever miss it."""
+    weights = torch.full((64, 1001), 1.0)
+    weights[:, 500] = 1000.0
+    uniform = torch.rand(64, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    half = torch.full_like(uniform, 0.4)
+    once, often = kernels.draw(weights, uniform, half), kernels.draw(weights, uniform, half, 20)
+    assert 16 < int(once[1].sum()) < 48
+    assert bool(often[1].all())
+    assert set(often[0].tolist()) == {500}
+
+
 @pytest.fixture
 def anew() -> Callable[[], Native | None]:
     """`native`, as in a process that has not asked yet."""
