@@ -28,7 +28,8 @@ class PagedStore:
         self.max_len = max_len
         self.page = page
         self.count = self.pages_for(max(budget, max_len)) + 1
-        self.pool = torch.zeros(shape.layers, 2, self.count, page, shape.kv_heads, shape.head_dim, dtype=shape.dtype, device=shape.device)
+        make = torch.zeros if shape.device.type == "cuda" else torch.empty  # a CPU's is taken as it fills: what was not written is not read
+        self.pool = make(shape.layers, 2, self.count, page, shape.kv_heads, shape.head_dim, dtype=shape.dtype, device=shape.device)
         self.free = list(range(self.count - 1, SCRATCH, -1))
         self.owners: Counter[int] = Counter()
         self.index = PrefixIndex(page)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +88,26 @@ def test_the_scratch_page_is_never_given_away() -> None:
     held = [opened(memory, PAGE - 1, 0) for _ in range(4)]
     assert sorted(page for seq in held for page in seq.place) == [1, 2, 3, 4]
     assert not memory.can_open(Request(request("more", prompt(5))).choices[0])
+
+
+def test_a_store_takes_memory_as_it_fills() -> None:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("needs /proc")
+    before = int(statm.read_text().split()[1])
+    memory = store(1 << 22)
+    assert memory.pool.nbytes > 1 << 30
+    assert (int(statm.read_text().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE") < 1 << 28
+
+
+@pytest.mark.parametrize("kv", ["auto", "pages"])
+def test_what_was_never_written_is_never_read(kv: str, engine_on: Callable[..., Engine]) -> None:
+    sound, poisoned = engine_on(kv=kv), engine_on(kv=kv)
+    memory: Any = poisoned.scheduler.memory
+    if isinstance(memory, PagedStore):  # without our own kernels, `auto` is rows on a CPU
+        memory.pool.fill_(float("nan"))
+    expected = crowd(sound)
+    assert {name: answer.tokens for name, answer in crowd(poisoned).items()} == {name: answer.tokens for name, answer in expected.items()}
 
 
 class Recomputed:
