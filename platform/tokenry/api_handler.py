@@ -14,7 +14,6 @@ from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
 from django.http import HttpResponse
 
-from inference.errors import Unauthorized
 from tenants.callers import acaller
 from tokenry.errors import as_api_error
 from tokenry.guard import Receive, Scope, Send, bearer
@@ -36,8 +35,8 @@ class ApiHandler(ASGIHandler):
         if view is not None:
             try:
                 caller = await acaller(bearer(scope))  # here, because it may ask the database
-            except Unauthorized:
-                view = None  # the usual way answers that
+            except Exception:
+                view = None  # refused, or there is no database: the usual way answers that
         if view is None:
             await super().__call__(scope, receive, send)
         elif (body := await whole_body(receive)) is not None:
