@@ -23,10 +23,12 @@ from typing import Any
 
 import torch
 from harness.works import prompt
+from msgspec.structs import replace
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from inference.engine.client import EngineClient
 from inference.engine.config import EngineConfig
+from inference.engine.pages import PAGE
 from inference.protocol.engine import EngineRequest, Row, Sampling
 from tokenry.model_store import find_model
 
@@ -34,7 +36,6 @@ DTYPES = ("float32", "bfloat16")
 MARGIN = {"float32": 2e-3, "bfloat16": 0.3}  # nats by which an equally good token may trail the best: 8 bits of mantissa in all 30 layers
 LOGPROB = {"float32": 1e-3, "bfloat16": 0.3}
 DRAWS_Z = 4.0  # a right sampler fails once in 30,000 runs
-GRAPHS = "cuda_graphs"  # the option of EngineConfig that turns CUDA graphs on and off
 LENGTHS = (1, 2, 7, 16, 33, 64, 100, 128, 200, 256, 384, 512)
 
 
@@ -50,10 +51,11 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Result:
-    """What one request gave: its tokens, and the candidates of each where they were asked for."""
+    """What one request gave: its tokens, the candidates of each where they were asked for, and what the prefix cache spared it."""
 
     tokens: list[int]
     rows: list[Row]
+    cached_tokens: int
 
 
 class Reference:
@@ -125,19 +127,25 @@ async def check(config: EngineConfig, reference: Reference, verdicts: Verdicts, 
 async def check_greedy(
     client: EngineClient, dtype: str, reference: Reference, verdicts: Verdicts, lengths: Sequence[int], count: int
 ) -> None:
-    """All prompts at once. Where a token differs from `generate`'s, the reference must find both about equally likely."""
+    """All prompts at once, twice. Where a token differs from `generate`'s, the reference must find both about equally likely."""
     prompts = [prompt(Random(length), length) for length in lengths]
-    results = await together(client, [(ids, Sampling(temperature=0.0, max_tokens=count, ignore_eos=True, logprobs=20)) for ids in prompts])
-    equal, behind, off = 0, 0.0, 0.0
-    for ids, result in zip(prompts, results, strict=True):
-        expected = reference.logprobs(ids + result.tokens, count)
-        equal += result.tokens == reference.greedy(ids, count)
-        chosen = expected[torch.arange(count), torch.tensor(result.tokens)]
-        behind = max(behind, float((expected.max(-1).values - chosen).max()))
-        off = max(off, *(abs(logprob - float(expected[i, tid])) for i, row in enumerate(result.rows) for tid, logprob, _ in row))
-    told = f"greedy: {equal} of {len(prompts)} outputs equal generate's; no token is more than {behind:.2g} behind the likeliest"
-    verdicts.say(behind <= MARGIN[dtype], told)
-    verdicts.say(off <= LOGPROB[dtype], f"log-probabilities of 20 candidates: at most {off:.2g} from a float32 forward")
+    greedy = [reference.greedy(ids, count) for ids in prompts]
+    for state in ("cold", "once more"):
+        asked = [(ids, Sampling(temperature=0.0, max_tokens=count, ignore_eos=True, logprobs=20)) for ids in prompts]
+        results = await together(client, asked)
+        equal, behind, off = 0, 0.0, 0.0
+        for ids, tokens, result in zip(prompts, greedy, results, strict=True):
+            expected = reference.logprobs(ids + result.tokens, count)
+            equal += result.tokens == tokens
+            chosen = expected[torch.arange(count), torch.tensor(result.tokens)]
+            behind = max(behind, float((expected.max(-1).values - chosen).max()))
+            off = max(off, *(abs(logprob - float(expected[i, tid])) for i, row in enumerate(result.rows) for tid, logprob, _ in row))
+        cached = sum(result.cached_tokens for result in results)
+        told = f"greedy, {state}, {cached} tokens from the prefix cache: {equal} of {len(prompts)} outputs equal generate's"
+        verdicts.say(behind <= MARGIN[dtype], f"{told}; no token is more than {behind:.2g} behind the likeliest")
+        verdicts.say(off <= LOGPROB[dtype], f"log-probabilities of 20 candidates: at most {off:.2g} from a float32 forward")
+    whole = sum((length - 1) // PAGE * PAGE for length in lengths)
+    verdicts.say(cached >= whole, "whole pages of a prompt that was seen before are not computed again")
 
 
 async def check_company(client: EngineClient, verdicts: Verdicts, others: int) -> None:
@@ -191,10 +199,9 @@ async def time_all(config: EngineConfig, quick: bool) -> None:
 
 
 def graph_settings(config: EngineConfig) -> dict[str, EngineConfig]:
-    if config.device != "cuda" or GRAPHS not in EngineConfig.__struct_fields__:
+    if config.device != "cuda":
         return {"as it is": config}
-    values = {name: getattr(config, name) for name in EngineConfig.__struct_fields__}
-    return {f"graphs {'on' if on else 'off'}": EngineConfig(**{**values, GRAPHS: on}) for on in (True, False)}
+    return {f"graphs {'on' if on else 'off'}": replace(config, cuda_graphs=on) for on in (True, False)}
 
 
 async def time_streams(config: EngineConfig, streams: Sequence[int], length: int, count: int) -> dict[int, float]:
@@ -218,14 +225,16 @@ async def together(client: EngineClient, asked: Sequence[tuple[list[int], Sampli
 async def one(client: EngineClient, ids: list[int], sampling: Sampling) -> Result:
     tokens: list[int] = []
     rows: list[Row] = []
+    cached = 0
     async with client.generate(EngineRequest(id=f"{Random().getrandbits(64):x}", token_ids=ids, sampling=sampling)) as outputs:
         async for output in outputs:
             if output.error is not None:
                 raise RuntimeError(f"The engine failed: {output.error}")
+            cached = output.cached_tokens
             for choice in output.choices:
                 tokens += choice.token_ids
                 rows += choice.rows if choice.rows is not None else []
-    return Result(tokens, rows)
+    return Result(tokens, rows, cached)
 
 
 if __name__ == "__main__":
