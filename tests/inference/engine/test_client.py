@@ -15,6 +15,7 @@ import pytest
 
 from inference.engine.client import EngineClient, Outputs, StartError
 from inference.engine.config import EngineConfig
+from inference.engine.engine import HOPELESS
 from inference.engine.mailbox import SEPARATE, Mailbox
 from inference.errors import BadRequest, Unavailable
 from inference.protocol.engine import ChoiceOutput, EngineOutput
@@ -252,6 +253,21 @@ async def test_a_model_in_its_process(tiny_model: Path) -> None:
             assert len(together[n].tokens) == 12
         with pytest.raises(BadRequest, match="script"):
             client.generate(request("s", [5], script=[]))
+    finally:
+        await client.stop()
+
+
+async def test_a_process_that_can_do_no_step_is_replaced(tiny_model: Path) -> None:
+    """Ids that the model does not know fail the forward; a node refuses them at its door."""
+    client = EngineClient(EngineConfig(model=str(tiny_model), device="cpu", threads=1, kv_bytes=64 << 20))
+    await client.start()
+    try:
+        pid = worker_pid(client)
+        for number in range(HOPELESS):
+            assert (await read(client.generate(request(f"r{number}", [10**6])))).error is not None
+        await eventually(lambda: client.restarts == 1 and client.healthy)
+        assert worker_pid(client) != pid
+        assert len((await read(client.generate(request("next", prompt(5), max_tokens=3)))).tokens) == 3
     finally:
         await client.stop()
 
