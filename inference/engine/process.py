@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from inference.engine import wire
 from inference.engine.config import EngineConfig
@@ -93,8 +94,7 @@ class EngineProcess(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not say that it is one
 
     def data_received(self, data: bytes) -> None:
         for payload in self._unframer.feed(data):
