@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
@@ -50,7 +51,7 @@ class Command(BaseCommand):
             except NotAlone as exc:
                 raise CommandError(str(exc)) from None
         with suppress(KeyboardInterrupt):  # Ctrl-C, after everything was stopped in order
-            asyncio.run(run(options, listener, self.welcome))
+            uvloop.run(run(options, listener, self.welcome))
 
     def prepare_database(self) -> None:
         from tenants.services import ensure_demo  # the generate role must not touch the tenants' tables
@@ -162,7 +163,7 @@ def spare_collector() -> None:
 def config(application: Any, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        loop="uvloop",
+        loop="none",  # the one that runs already
         http="httptools",
         ws="websockets-sansio",
         ws_max_size=settings.MAX_FRAME_BYTES,
