@@ -22,6 +22,7 @@ from django.core.management.base import BaseCommand, CommandError
 from inference.tokenizer_file import tokenizer_file
 from tokenry.alone import NotAlone, one_at_a_time, stand_alone
 from tokenry.fleet.supervisor import LocalNode
+from tokenry.http_protocol import GatheringHttp
 from tokenry.model_store import ModelMissing, find_model
 from tokenry.options import OptionError, ServeOptions, add_arguments, from_arguments
 
@@ -164,7 +165,7 @@ def config(application: Any, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="none",  # the one that runs already
-        http="httptools",
+        http=GatheringHttp,
         ws="websockets-sansio",
         ws_max_size=settings.MAX_FRAME_BYTES,
         lifespan="on",
