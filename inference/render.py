@@ -51,7 +51,7 @@ def completion_settings(request: CompletionRequest) -> dict[str, Any]:
 
 
 def settings(request: OpenAIRequest) -> dict[str, Any]:
-    found = {name: value for name in request.__struct_fields__ if (value := getattr(request, name)) is not None}
+    found = {name: value for name, value in structs.asdict(request).items() if value is not None}
     if request.stop is not None:
         found["stop"] = list(stop_list(request.stop))
     options = found.pop("stream_options", None)

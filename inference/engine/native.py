@@ -6,6 +6,7 @@ torch's OpenMP threads, which must be so: two sets of threads that wait for each
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -267,8 +268,7 @@ def compiled() -> Path:
         raise OSError(f"there is no C compiler ({compiler})")
     kind = SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode() + processor()
     name = f"native-{hashlib.sha256(kind).hexdigest()[:16]}.so"
-    folder = SOURCE.with_name("__pycache__")
-    folder.mkdir(exist_ok=True)
+    folder = cache_folder()
     library = folder / name
     if not library.is_file():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -279,6 +279,14 @@ def compiled() -> Path:
                 raise OSError(f"{compiler} said: {done.stderr.strip()[-500:]}")
             made.replace(library)
     return library
+
+
+def cache_folder() -> Path:
+    """Beside the source like other compiled things, or where that cannot be written a folder of this process's own."""
+    folder = SOURCE.with_name("__pycache__")
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="tokenry-kernels-"))
 
 
 def processor() -> bytes:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from inference.errors import BadRequest, PermissionDenied
+from inference.protocol.codec import encode
 from inference.resolve import Effective
 from tenants.caller import Caller
 from tenants.callers import caller
@@ -49,6 +50,10 @@ class TenantView(APIView):
 
     def perform_authentication(self, request: Request) -> None:
         """The key has said it all: there are no users here."""
+
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        return dict(allowed(type(self)))
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         begun = time.perf_counter()
@@ -103,5 +108,12 @@ def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def answer(payload: Any, status: int = 200) -> Response:
-    return Response(payload, status=status)
+def answer(payload: Any, status: int = 200) -> HttpResponse:
+    """JSON by the strict codec. DRF's own Response chooses among renderers, and there is one."""
+    return HttpResponse(encode(payload), content_type="application/json", status=status)
+
+
+@cache
+def allowed(view: type[APIView]) -> dict[str, str]:
+    """The headers that DRF gives every answer; it makes them anew each time."""
+    return {"Allow": ", ".join(view().allowed_methods)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.compatibility import capabilities
 from tokenry.api.base import ScaleOutView, answer
@@ -11,5 +11,5 @@ from tokenry.application import platform_state
 
 
 class CapabilitiesView(ScaleOutView):
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         return answer(capabilities(platform_state().fleet.model(request.query_params.get("model"), self.caller.models)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import HttpResponse
 from msgspec import Struct
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.resolve import Layer, Source, resolve
 from tokenry.api.base import TenantView, answer
@@ -38,7 +38,7 @@ class Defaults(Struct, kw_only=True):
 
 
 class DefaultsView(TenantView):
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         model = platform_state().fleet.model(request.query_params.get("model"), self.caller.models)
         layers = layers_of(self.caller, model)
         fields = {name: Sourced(**shown) for name, shown in resolve({}, layers).explain().items()}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from django.http import HttpResponse
 from msgspec import Struct
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.compatibility import fingerprint_warning
 from inference.derender import derender_chat, derender_chat_chunk, derender_completion, derender_completion_chunk
@@ -26,6 +26,8 @@ from inference.resolve import Effective
 from tokenry.api.base import ScaleOutView, answer
 from tokenry.application import platform_state
 from tokenry.pipeline import CHAT, COMPLETIONS, THREAD_FROM_BYTES, Endpoint, effective_for
+
+STREAM = b'"stream"'
 
 
 class StreamFlag(Struct, kw_only=True):
@@ -46,9 +48,8 @@ class DerenderView(ScaleOutView):
         parses = any(model.has_parser for model in platform_state().fleet.models())
         return THREAD_FROM_BYTES if parses else 4 * THREAD_FROM_BYTES
 
-    def post(self, request: Request) -> Response:
-        streaming = decode(StreamFlag, request.data).stream is True
-        shape, derender = self.chunk if streaming else self.whole
+    def post(self, request: Request) -> HttpResponse:
+        shape, derender = self.chunk if streams(request.data) else self.whole
         asked = decode(shape, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
         effective = effective_for(self.endpoint, self.caller, model, getattr(asked, self.carried))
@@ -67,6 +68,11 @@ class CompletionDerenderView(DerenderView):
     endpoint, carried = COMPLETIONS, "completion_request"
     whole = (DerenderCompletionRequest, derender_completion)
     chunk = (DerenderCompletionStreamRequest, derender_completion_chunk)
+
+
+def streams(body: bytes) -> bool:
+    """Whether the body is one chunk's. Looked for before it is read: a whole answer's body is long, and reading it twice shows."""
+    return (STREAM in body or b"\\u" in body) and decode(StreamFlag, body).stream is True
 
 
 def fingerprints(asked: Any) -> list[Any]:

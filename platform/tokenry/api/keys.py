@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.http import HttpResponse
 from msgspec import Struct
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.protocol.codec import decode
 from tenants import key_service
@@ -34,12 +34,12 @@ class RotateKeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 class KeysView(TenantView):
     scope = "keys:manage"
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         page = key_service.list_keys(
             caller=self.caller, after=request.query_params.get("after"), limit=whole_number(request.query_params, "limit", 100))
         return answer({"object": "list", "data": [shown(key) for key in page.rows], "after": page.after})
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         wanted = decode(CreateKeyRequest, request.data)
         issued = key_service.create_key(
             caller=self.caller, name=wanted.name, scopes=DEFAULT_SCOPES if wanted.scopes is None else wanted.scopes,
@@ -51,10 +51,10 @@ class KeysView(TenantView):
 class KeyView(TenantView):
     scope = "keys:manage"
 
-    def get(self, request: Request, public_id: str) -> Response:
+    def get(self, request: Request, public_id: str) -> HttpResponse:
         return answer(shown(key_service.find_key(caller=self.caller, public_id=public_id)))
 
-    def delete(self, request: Request, public_id: str) -> Response:
+    def delete(self, request: Request, public_id: str) -> HttpResponse:
         """Revoke, for good."""
         return answer(shown(key_service.revoke_key(caller=self.caller, public_id=public_id, source=self.source)))
 
@@ -62,7 +62,7 @@ class KeyView(TenantView):
 class KeyRotateView(TenantView):
     scope = "keys:manage"
 
-    def post(self, request: Request, public_id: str) -> Response:
+    def post(self, request: Request, public_id: str) -> HttpResponse:
         wanted = decode(RotateKeyRequest, request.data)
         grace = timedelta(seconds=0 if wanted.grace_seconds is None else wanted.grace_seconds)
         issued = key_service.rotate_key(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.errors import ModelNotFound
 from inference.model import ServedModel
@@ -17,7 +17,7 @@ STARTED = int(time.time())
 
 
 class ModelsView(TenantView):
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         models = platform_state().fleet.models(self.caller.models)
         return answer(ModelList(data=[card(model, name) for model in models for name in model.names]))
 
@@ -25,7 +25,7 @@ class ModelsView(TenantView):
 class ModelView(TenantView):
     """`GET /v1/models/{id}`, as OpenAI's clients retrieve one."""
 
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, request: Request, name: str) -> HttpResponse:
         model = platform_state().fleet.model(name, self.caller.models)
         if name not in model.names:
             raise ModelNotFound(name)

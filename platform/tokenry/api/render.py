@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.protocol.codec import decode
 from tokenry import pipeline
@@ -17,7 +17,7 @@ from tokenry.pipeline import CHAT, COMPLETIONS, Endpoint
 class RenderView(ScaleOutView):
     endpoint: ClassVar[Endpoint]
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         asked = decode(self.endpoint.shape, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
         effective = pipeline.effective_for(self.endpoint, self.caller, model, asked)

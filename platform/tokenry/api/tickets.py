@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from django.http import HttpResponse
 from msgspec import Struct
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.protocol.codec import decode
 from tenants import tickets
@@ -24,7 +24,7 @@ class Ticket(Struct, kw_only=True):
 
 
 class TicketsView(TenantView):
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         wanted = decode(TicketRequest, request.data)
         name = "" if wanted.model is None else wanted.model
         if name:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from django.http import HttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.errors import SchemaError
 from inference.model import ServedModel
@@ -23,7 +23,7 @@ CHAT_FIELDS = ("model", "tools", "add_special_tokens", "add_generation_prompt", 
 class TokenizeView(TenantView):
     computes = True
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         asked = decode(TokenizeRequest, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
         ids = self.tokens(asked, model)
@@ -43,7 +43,7 @@ class TokenizeView(TenantView):
 class DetokenizeView(TenantView):
     computes = True
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         asked = decode(DetokenizeRequest, request.data)
         model = platform_state().fleet.model(asked.model, self.caller.models)
         return answer(DetokenizeResponse(prompt=model.tokenizer.decode(asked.tokens)))

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from datetime import date
 from typing import Any, cast
 
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from inference.errors import BadRequest
 from tenants import usage
@@ -25,7 +24,7 @@ class UsageView(TenantView):
 
     scope = "usage:read"
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         query = request.query_params
         page = usage.summed(
             tenant_id=self.caller.tenant_id, by=groups(query.get("by", "day")), only=filtered(query), after=query.get("after"),
@@ -36,7 +35,7 @@ class UsageView(TenantView):
 class UsageRequestsView(TenantView):
     scope = "usage:read"
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         query = request.query_params
         page = usage.requests(
             tenant_id=self.caller.tenant_id, only=filtered(query), after=query.get("after"), limit=whole_number(query, "limit", 100))
