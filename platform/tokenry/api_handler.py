@@ -17,6 +17,7 @@ from django.http import HttpResponse
 from tenants.callers import acaller
 from tokenry.errors import as_api_error
 from tokenry.guard import Receive, Scope, Send, bearer
+from tokenry.pipeline import THREAD_FROM_BYTES
 
 View = Any  # what `as_view()` makes: ASGIRequest -> HttpResponse, and `cls`
 
@@ -46,7 +47,7 @@ class ApiHandler(ASGIHandler):
             request.META["CONTENT_LENGTH"] = str(len(body))  # DRF takes a body without a length for none
             request.caller = caller
             try:
-                large = len(body) > view.cls.thread_from_bytes()
+                large = len(body) > THREAD_FROM_BYTES and len(body) > view.cls.thread_from_bytes()
                 response = await asyncio.to_thread(rendered, view, request) if large else rendered(view, request)
             except Exception as exc:
                 raise as_api_error(exc) from exc  # the guard answers

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol, with what a request writes in one go sent in one go.
 
 uvicorn writes an answer's head and its body one after the other, and each is a system call that wakes the client: half of what a small
-answer costs. Here writes are put together until the event loop has come round.
+answer costs. Here the first waits for the second, or for the end of the event loop's round.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class Gathering:
-    """A transport that sends at the end of the loop's round. Everything but writing and closing is the transport's own."""
+    """A transport that sends two writes at once. Everything but writing and closing is the transport's own."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self.transport = transport
@@ -21,9 +21,11 @@ class Gathering:
         self.waiting: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        if not self.waiting:
-            self.loop.call_soon(self.flush)
         self.waiting.append(data)
+        if len(self.waiting) > 1:
+            self.flush()
+        else:
+            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         data, self.waiting = b"".join(self.waiting), []
