@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -17,12 +19,16 @@ from inference.protocol.codec import encode
 from inference.resolve import Effective
 from tenants.caller import Caller
 from tenants.callers import caller
+from tokenry.api.codec import JSONRenderer, StrictJSONParser
 from tokenry.application import platform_state
 from tokenry.guard import token_of
 from tokenry.pipeline import THREAD_FROM_BYTES, explained
 from tokenry.request_id import clean_id
 
 REQUEST_ID, EXPLAIN = "HTTP_X_REQUEST_ID", "HTTP_X_TOKENRY_EXPLAIN"  # as Django's META has them: `headers` makes a dict per request
+
+PARSERS: list[BaseParser] = [StrictJSONParser()]  # they keep nothing, so one of each serves all
+RENDERERS: list[BaseRenderer] = [JSONRenderer()]
 
 
 class TenantView(APIView):
@@ -47,6 +53,12 @@ class TenantView(APIView):
         self.caller = caller(token_of(request.META.get("HTTP_AUTHORIZATION"))) if known is None else known
         self.caller.require(self.scope)
         super().initial(request, *args, **kwargs)
+
+    def get_parsers(self) -> list[BaseParser]:
+        return PARSERS
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        return RENDERERS
 
     def perform_authentication(self, request: Request) -> None:
         """The key has said it all: there are no users here."""

@@ -49,8 +49,9 @@ class DerenderView(ScaleOutView):
         return THREAD_FROM_BYTES if parses else 4 * THREAD_FROM_BYTES
 
     def post(self, request: Request) -> HttpResponse:
-        shape, derender = self.chunk if streams(request.data) else self.whole
-        asked = decode(shape, request.data)
+        body = request.data
+        shape, derender = self.chunk if streams(body) else self.whole
+        asked = decode(shape, body)
         model = platform_state().fleet.model(asked.model, self.caller.models)
         effective = effective_for(self.endpoint, self.caller, model, getattr(asked, self.carried))
         self.explain(effective)
