@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.kv import Bucket, KvShape, RowStore
+from inference.engine.prompt_attention import attend_piece, piece_mask
 from inference.engine.request import Sequence
 from inference.engine.scheduler import Plan, Work
 
@@ -49,11 +49,7 @@ class Segment:
         storage = self.seq.place.data[layer]
         end = self.past + self.stop - self.start
         storage[:, :, self.past : end] = kv.permute(1, 2, 0, 3)
-        keys, values = storage[:, None, :, :end]
-        result = functional.scaled_dot_product_attention(
-            query.transpose(0, 1)[None], keys, values, attn_mask=self.mask, is_causal=self.mask is None, scale=scale, enable_gqa=True
-        )
-        return result[0].transpose(0, 1)
+        return attend_piece(query, storage[:, :, :end].transpose(1, 2), self.mask, scale)
 
 
 class RowBatch(Batch):
@@ -103,8 +99,5 @@ def decode_group(bucket: Bucket, start: int, stop: int) -> DecodeGroup:
 
 
 def segment(work: Work, start: int, stop: int, shape: KvShape) -> Segment:
-    past, count = work.seq.computed, work.count
-    if past == 0:
-        return Segment(work.seq, start, stop, past, None)
-    mask = torch.full((count, past + count), float("-inf"), dtype=shape.dtype).triu_(past + 1)
-    return Segment(work.seq, start, stop, past, mask.to(shape.device))
+    past = work.seq.computed
+    return Segment(work.seq, start, stop, past, piece_mask(work.count, past + work.count, shape.dtype, shape.device))

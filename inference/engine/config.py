@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from inference import tokenizer_file
 from inference.tokenizer_file import read_tokenizer, tokenizer_config
 
 POSITIVE = ("max_model_len", "max_num_seqs", "max_queue", "max_queue_per_tenant", "prefill_chunk", "prefill_chunk_idle", "threads",
@@ -89,8 +89,7 @@ class EngineInfo(Struct, kw_only=True):
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
     """The object in that file, or an empty one where there is no such file."""
-    path = Path(folder) / name
-    return dict(json.loads(path.read_text())) if path.is_file() else {}
+    return tokenizer_file.read_json(Path(folder) / name)
 
 
 def eos_ids(folder: str) -> list[int]:

@@ -73,7 +73,7 @@ class FusedRunner:
 
     def logits(self, batch: Batch) -> Tensor:
         hidden = self.embedding[batch.ids]
-        if self.stack is not None and isinstance(batch, NativeBatch) and batch.rows is not None and not batch.prefill:
+        if self.stack is not None and isinstance(batch, NativeBatch) and batch.rows is not None and not batch.pieces:
             batch.kernels.decode_layers(self.stack, hidden, batch.positions, batch.pool, batch.rows)
             return self.head(self._normed(hidden, self.norm))
         for number, layer in enumerate(self.layers):

@@ -13,11 +13,11 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
 from inference.engine.batch import Batch, Packed
 from inference.engine.pages import PAGE, PagedStore
+from inference.engine.prompt_attention import attend_piece, piece_mask
 from inference.engine.scheduler import Plan, Work
 
 log = logging.getLogger(__name__)
@@ -116,20 +116,11 @@ def gathered(query: Tensor, storage: Tensor, pieces: list[tuple[int, int]], layo
     start = 0
     for row, (count, end) in enumerate(pieces):
         page_numbers = layout.table[row, : -(-end // storage.shape[2])].long()
-        results.append(attended(query[start : start + count], storage[:, page_numbers].flatten(1, 2)[:, :end], scale))
+        kv = storage[:, page_numbers].flatten(1, 2)[:, :end]
+        mask = piece_mask(count, end, query.dtype, query.device)
+        results.append(attend_piece(query[start : start + count], kv, mask, scale))
         start += count
     return torch.cat(results)
-
-
-def attended(query: Tensor, kv: Tensor, scale: float) -> Tensor:
-    """[queries, heads, head_dim]: the last positions of a sequence, whose keys and values are kv [2, keys, kv_heads, head_dim]."""
-    keys, values = kv.transpose(1, 2)[:, None]
-    count, end = len(query), kv.shape[1]
-    mask = None if count == end else torch.ones(count, end, dtype=torch.bool, device=query.device).tril_(end - count)
-    result = functional.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
-    )
-    return result[0].transpose(0, 1)
 
 
 def paged_batch(plan: Plan, store: PagedStore) -> PagedBatch:

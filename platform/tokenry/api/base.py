@@ -19,7 +19,6 @@ from inference.protocol.codec import encode
 from inference.resolve import Effective
 from tenants.caller import Caller
 from tenants.callers import caller
-from tokenry.api.codec import JSONRenderer, StrictJSONParser
 from tokenry.application import platform_state
 from tokenry.guard import token_of
 from tokenry.pipeline import THREAD_FROM_BYTES, explained
@@ -27,8 +26,8 @@ from tokenry.request_id import clean_id
 
 REQUEST_ID, EXPLAIN = "HTTP_X_REQUEST_ID", "HTTP_X_TOKENRY_EXPLAIN"  # as Django's META has them: `headers` makes a dict per request
 
-PARSERS: list[BaseParser] = [StrictJSONParser()]  # they keep nothing, so one of each serves all
-RENDERERS: list[BaseRenderer] = [JSONRenderer()]
+PARSERS: list[BaseParser] = [kind() for kind in APIView.parser_classes]  # they keep nothing, so one of each serves all
+RENDERERS: list[BaseRenderer] = [kind() for kind in APIView.renderer_classes]
 
 
 class TenantView(APIView):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from inference.engine import native as module
 from inference.engine.kernels import TorchKernels
 from inference.engine.native import Native, PagedRows, native
-from inference.engine.paged_attention import attended
+from inference.engine.prompt_attention import attend_piece, piece_mask
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here, so the engine has torch's operations")
@@ -89,7 +89,8 @@ def test_attention(kernels: Native, heads: int, kv_heads: int, dim: int, lengths
         got = kernels.attend_pages(query, pool[1], rows, dim**-0.5)
         for row, (place, length) in enumerate(zip(places, lengths, strict=True)):
             kv = pool[1][:, place].flatten(1, 2)[:, :length]
-            torch.testing.assert_close(got[row], attended(query[row : row + 1], kv, dim**-0.5)[0], **CLOSE)
+            mask = piece_mask(1, length, kv.dtype, kv.device)
+            torch.testing.assert_close(got[row], attend_piece(query[row : row + 1], kv, mask, dim**-0.5)[0], **CLOSE)
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
